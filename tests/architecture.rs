@@ -2,6 +2,10 @@
 //!
 //! The rules are explained in `docs/architecture.md`.
 
+#[path = "support/circles.rs"]
+mod circles;
+
+use circles::Files;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -90,7 +94,8 @@ impl File {
 
     /// Lines of code with their numbers: comments, documentation, strings and unit tests left out.
     fn code(&self) -> impl Iterator<Item = (usize, String)> {
-        let lines = self.text.lines().take_while(|line| *line != "#[cfg(test)]").enumerate();
+        let is_tests = |line: &&str| ["#[cfg(test)]", "mod tests {"].contains(line);
+        let lines = self.text.lines().take_while(move |line| !is_tests(line)).enumerate();
         lines.filter(|(_, line)| !line.trim_start().starts_with("//")).map(|(i, line)| (i + 1, without_strings(line)))
     }
 }
@@ -174,6 +179,28 @@ fn modules_know_only_what_they_may() {
                     broken.push(format!("{}:{number}: `{}` must not know `{name}`", file.path, file.module()));
                 }
             }
+        }
+    }
+    report(broken);
+}
+
+/// The modules whose files name one another without circles.
+const WITHOUT_CIRCLES: [&str; 5] = ["device", "jit", "layer", "plan", "reference"];
+
+/// The crate's files as their names are resolved.
+fn resolved(files: &[File]) -> Files {
+    let code = |file: &File| file.code().map(|(_, line)| line + "\n").collect();
+    let tested = |file: &&File| !file.path.contains("/tests") && !file.path.starts_with("src/bin/");
+    Files::new(files.iter().filter(tested).map(|file| (file.path.clone(), code(file))))
+}
+
+#[test]
+fn files_name_one_another_without_circles() {
+    let files = resolved(&files("src"));
+    let mut broken = Vec::new();
+    for module in WITHOUT_CIRCLES {
+        for circle in files.circles(&format!("src/{module}/")) {
+            broken.push(format!("a circle of {} files in `{module}`:\n{}", circle.len(), files.explain(&circle)));
         }
     }
     report(broken);
@@ -270,6 +297,65 @@ fn nobody_but_the_table_matches_on_a_row() {
             let asks = file.code().filter(|(_, line)| asks_for_a_variant(line, variant));
             broken.extend(asks.map(|(number, _)| {
                 format!("{}:{number}: put what is particular to one `{variant}` into its row in {table}", file.path)
+            }));
+        }
+    }
+    report(broken);
+}
+
+#[test]
+fn circles_are_found_behind_re_exports() {
+    let circles = |files: &[(&str, &str)]| {
+        let files = Files::new(files.iter().map(|(path, code)| (format!("src/{path}"), (*code).to_owned())));
+        files.circles("src/a/").into_iter().map(|circle| circle.join(" ")).collect::<Vec<_>>()
+    };
+    let contents = ("a/mod.rs", "mod b; mod c; pub use b::B; pub(crate) use c::{C as D, make};");
+    let straight = [contents, ("a/b.rs", "pub struct B;"), ("a/c.rs", "use super::B; pub struct C(B); pub fn make() {}")];
+    assert!(circles(&straight).is_empty());
+    for code in [
+        "use crate::a::D; pub struct B(D);",
+        "use super::{D as E}; pub struct B(E);",
+        "pub struct B(super::c::C);",
+        "use super::*; pub struct B(D);",
+        "pub struct B; fn f() { crate::a::make(); }",
+        "pub struct B; mod inner { use super::super::c; fn f() { c::make() } }",
+    ] {
+        assert_eq!(circles(&[contents, ("a/b.rs", code), straight[2]]), ["src/a/b.rs src/a/c.rs"], "{code}");
+    }
+    // A file that does more than re-export is in the circle, and a name of another module or crate is not.
+    let does = ("a/mod.rs", "mod b; mod c; pub use c::C; pub struct B; impl B { fn c(self) -> C { C(self) } }");
+    assert_eq!(circles(&[does, straight[2]]), ["src/a/c.rs src/a/mod.rs"]);
+    assert!(
+        circles(&[contents, ("a/b.rs", "use std::c::C; use crate::z::Z; pub struct B;"), ("z.rs", "pub struct Z;")]).is_empty()
+    );
+}
+
+/// The mainloops by their variants' names, each with the beginning of its room's path.
+fn rooms(names: &str) -> Vec<(String, String)> {
+    let variants = names.split_once("pub enum Mainloop {").and_then(|(_, rest)| rest.split_once('}')).expect("the enum").0;
+    let names = variants.lines().map(str::trim).filter(|line| !line.starts_with("//") && !line.is_empty());
+    let names = names.map(|name| name.trim_end_matches(',').to_owned());
+    names.map(|name| (name.clone(), format!("src/plan/mainloop/{}", name.to_lowercase()))).collect()
+}
+
+#[test]
+fn nobody_but_its_room_names_a_mainloop() {
+    // The enums themselves, and the table that lists the rooms.
+    let lists = ["name.rs", "tile.rs", "table.rs"].map(|file| format!("src/plan/mainloop/{file}"));
+    let files = files("src");
+    let rooms = rooms(&files.iter().find(|file| file.path == lists[0]).expect("the enum's file").text);
+    assert!(rooms.len() > 5, "{rooms:?}");
+    let mut broken = Vec::new();
+    for file in files.iter().filter(|file| !lists.contains(&file.path)) {
+        for (variant, _) in rooms.iter().filter(|(_, room)| !file.path.starts_with(room)) {
+            let names = |line: &str| {
+                let behind = |table: &str| {
+                    line.split(table).skip(1).any(|rest| rest.split(|c: char| !c.is_alphanumeric()).next() == Some(variant))
+                };
+                behind("TileShape::") || behind("Mainloop::")
+            };
+            broken.extend(file.code().filter(|(_, line)| names(line)).map(|(number, _)| {
+                format!("{}:{number}: put what is particular to `{variant}` into its room, as an answer to `Rules`", file.path)
             }));
         }
     }

@@ -559,7 +559,7 @@ fn an_impossible_split_is_refused_with_its_reason() {
     assert!(refused(&gemm, 2, Problem::new(64, 0, 64)).contains("nothing to add up"));
     assert!(refused(&gemm, 2, Problem::new(64, 64, 0)).contains("nothing to add up"));
     let pointwise = Gemm::pointwise(F16, Order::RowMajor, &bias_relu(F16));
-    assert!(refused(&pointwise, 2, Problem::new(64, 64, 64)).contains("pointwise"));
+    assert!(refused(&pointwise, 2, Problem::new(64, 64, 64)).contains("no product"));
     assert_eq!(parts(&gemm.clone().split_k(8), Target::SM_90A, Shape::new(64, 64, 64)), 8);
     let plan = gemm.kernel_plan(Target::SM_90A, 132, Shape::new(1024, 1024, 8192)).unwrap();
     assert!(plan.explain().contains("parts: not worth it: estimated at "), "what was considered is told\n{}", plan.explain());
@@ -778,8 +778,11 @@ fn rows_are_held_where_they_fit() {
     let split = behind.split.as_ref().expect("a product");
     assert_eq!((split.parts, behind.mainloop(), behind.scratch), (1, Mainloop::Sm90a, 3 * 512 * 1000 * 4));
     assert!(behind.explain().contains("two kernels") && behind.explain().contains("a row lies in several tiles"));
-    // One tile has whole rows; but not of a matrix that is added before.
-    let one = plan(&Gemm::new(F16, TN, &softmax), Shape::new(16_384, 250, 2048));
+    // One tile has whole rows, if that is asked for; but not of a matrix that is added before.
+    let few = Gemm::new(F16, TN, &softmax);
+    let unasked = plan(&few, Shape::new(16_384, 250, 2048)).explain();
+    assert!(unasked.contains("two kernels") && unasked.contains("`Gemm::mainloop(Mainloop::Sm90a)` asks for one"), "{unasked}");
+    let one = plan(&few.mainloop(Mainloop::Sm90a), Shape::new(16_384, 250, 2048));
     assert!(one.split.is_none() && one.tile.bn >= 250 && one.explain().contains("one kernel for all"), "{}", one.explain());
     let residual = recipes::rms_norm(recipes::Norm { weights: None, residual: Some(F16) }, F16).unwrap();
     let two = plan(&Gemm::new(F16, TN, &residual), Shape::new(16_384, 250, 2048));

@@ -2,7 +2,7 @@
 
 use postlude::build::recipes;
 use postlude::compat::cublaslt::{self, Formats};
-use postlude::plan::{Problem, Schedule, Tile, TileShape};
+use postlude::plan::{Problem, Schedule, SharedRegion, Tile, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
 use postlude::{Builder, Gemm};
@@ -145,10 +145,12 @@ fn masks_that_are_written_gather_until_a_tile_is_done() {
             let TileShape::Sm90a { consumers, schedule, .. } = plan.tile.shape else { panic!("{}", plan.tile) };
             let rows = if schedule == Schedule::PingPong { plan.tile.bm } else { plan.tile.bm / consumers };
             let mask = rows * plan.tile.bn / 8;
-            assert_eq!((staging.rows, staging.bit_bytes), (rows, masks * mask), "{}", plan.tile);
+            let [vectors, bits, parts] =
+                [SharedRegion::Vectors, SharedRegion::Bits, SharedRegion::Parts].map(|region| staging.memory.of(region));
+            assert_eq!((staging.rows, bits.bytes), (rows, masks * mask), "{}", plan.tile);
             assert!(staging.bits.iter().enumerate().all(|(i, bits)| bits.at == i * mask && bits.map.is_none()));
-            assert!(staging.vectors_at + 2 * staging.vector_bytes <= staging.bits_at);
-            assert!(staging.bits_at + consumers * staging.bit_bytes <= staging.parts_at);
+            assert!(vectors.at + 2 * vectors.bytes <= bits.at);
+            assert!(bits.at + consumers * bits.bytes <= parts.at);
             assert_eq!(plan.source().unwrap().text().contains("copy_bits_out<true>("), masks > 0);
             assert_eq!(plan.source().unwrap().text().contains("copy_bits_out<false>("), masks > 1);
         }
@@ -179,7 +181,7 @@ fn consumers_in_turns_share_a_place_where_that_saves_a_stage() {
         let plan = gemm.tile(tile).kernel_plan(Target::SM_90A, 132, shape).unwrap();
         let (staging, TileShape::Sm90a { stages, .. }) = (plan.staging.as_ref().unwrap(), plan.tile.shape) else { panic!() };
         assert_eq!(plan.explain().contains("both consumers' in one place"), staging.chunk_rings == 1);
-        assert!(staging.shared_memory <= Target::SM_90A.shared_memory_per_block_opt_in() as usize);
+        assert!(staging.memory.end() <= Target::SM_90A.shared_memory_per_block_opt_in() as usize);
         (stages, staging.chunk_rings, staging.chunk)
     };
     assert_eq!(of(&identity, 192, 1024, None), (5, 2, 64), "there is room for both");

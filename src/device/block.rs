@@ -2,7 +2,7 @@
 //!
 //! A plan decides the source and offset of each field. A launch goes through the list.
 
-use super::launch::BoundOperand;
+use super::bound::BoundOperand;
 use super::tensor_map::Bytes;
 use crate::ir::{Constant, Coordinate};
 use crate::plan::{FieldValue, KernelPlan, MapSource, PARAMETER_LIMIT, TensorMap, Workspace};

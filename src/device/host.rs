@@ -1,9 +1,8 @@
 //! Host memory: copies a launch's arguments to the device, and its results back.
 
-use super::{Device, DeviceArgs, DeviceError};
+use super::{DeviceArgs, DeviceError};
 use crate::args::{Args, Given, HostArgs, HostBuffer, IntoTensor, Tensor};
 use cudarc::driver::{CudaSlice, CudaStream};
-use std::fmt;
 use std::sync::Arc;
 
 /// Arguments in host memory with a copy of each on the device.
@@ -62,13 +61,5 @@ impl<'h> Copies<'h> {
             }
         }
         stream.synchronize().map_err(DeviceError::driver("run the kernel"))
-    }
-}
-
-/// A short description of the device: `NVIDIA H200 (device 0, sm_90a, 132 multiprocessors)`.
-impl fmt::Display for Device {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.name();
-        write!(f, "{name} (device {}, {}, {} multiprocessors)", self.ordinal(), self.target(), self.multiprocessors())
     }
 }

@@ -5,37 +5,23 @@
 //! addresses, strides and scalars. It allocates nothing unless there are more arguments than [`INLINE`].
 
 use super::block::{BlockLayout, MapField, ParameterBlock};
+use super::bound::BoundOperand;
 use super::reduce::Reducer;
 use super::repack::Repacker;
-use super::scratch::{StridedRuns, Written};
 use super::split::Splitter;
 use super::tensor_map::{MappedTensor, UNIT};
+use super::written::{StridedRuns, Written};
 use super::{DeviceArgs, DeviceError, probe};
 use crate::args::{ArgumentError, ArgumentErrors, ArgumentFault, Bound, Given, Slot, SlotKind, bind, bind_into};
-use crate::ir::Constant;
 use crate::plan::{KernelPlan, MapSource, alignment};
 use crate::problem::{Patches, ScaleField, Shape};
-use cudarc::driver::sys::{
-    CUfunction_attribute, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, cuLaunchKernelEx,
-};
+use cudarc::driver::sys::{CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, cuLaunchKernelEx};
 use cudarc::driver::{CudaContext, CudaFunction, CudaStream, DriverError, SyncOnDrop};
 use std::ptr;
 use std::sync::Arc;
 
-/// Shared memory that a kernel may use without opting in.
-const DEFAULT_SHARED_MEMORY: usize = 48 * 1024;
-
 /// The number of arguments up to which a launch does not allocate.
 const INLINE: usize = 16;
-
-pub(super) fn allow_shared_memory(function: &CudaFunction, bytes: usize) -> Result<(), DeviceError> {
-    if bytes <= DEFAULT_SHARED_MEMORY {
-        return Ok(());
-    }
-    let attribute = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-    let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
-    function.set_attribute(attribute, bytes).map_err(DeviceError::driver("reserve shared memory"))
-}
 
 /// The constant part of a plan's launches.
 pub(crate) struct Launch {
@@ -67,8 +53,8 @@ pub(crate) struct Launch {
 pub(crate) struct Before {
     /// Copies the operands that the kernel cannot read directly.
     pub repacker: Option<Repacker>,
-    /// Multiplies the parts of K.
-    pub splitter: Option<Splitter>,
+    /// Multiplies the parts of K: the product, a launch of its own, and the memory of its sums.
+    pub product: Option<(Splitter, Box<Launch>)>,
 }
 
 /// The attributes of a launch beyond grid and block.
@@ -85,22 +71,6 @@ const ATTRIBUTES: usize = 1;
 pub(crate) enum LaunchError {
     Arguments(ArgumentErrors),
     Device(DeviceError),
-}
-
-/// A tensor of a launch: address and layout. A scalar has its value instead.
-#[derive(Clone, Copy)]
-pub(super) struct BoundOperand {
-    pub address: u64,
-    pub ld: usize,
-    pub batch_stride: usize,
-    pub scalar: Constant,
-    /// The largest power of two up to 16 that divides address and strides, in bytes.
-    pub aligned: usize,
-}
-
-impl BoundOperand {
-    pub const NONE: BoundOperand =
-        BoundOperand { address: 0, ld: 0, batch_stride: 0, scalar: Constant::Bool(false), aligned: 16 };
 }
 
 impl Launch {
@@ -152,7 +122,7 @@ impl Launch {
 
     /// Whether it owns memory on the device, which only one plan may use.
     pub fn owns_memory(&self) -> bool {
-        self.before.repacker.is_some() || self.before.splitter.is_some() || self.reducer.owns_memory()
+        self.before.repacker.is_some() || self.before.product.is_some() || self.reducer.owns_memory()
     }
 
     pub fn run(&self, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>) -> Result<(), LaunchError> {
@@ -234,8 +204,13 @@ impl Launch {
         };
         let driver = |what| move |error| LaunchError::Device(DeviceError::Driver { what, error });
         let workspace = self.reducer.workspace(stream).map_err(LaunchError::Device)?;
-        let multiplied = match &self.before.splitter {
-            Some(splitter) => Some(splitter.multiply(stream, &places[..splitter.operands()])?),
+        let multiplied = match &self.before.product {
+            Some((splitter, product)) => {
+                let operands = splitter.operands();
+                let mut turn = splitter.turn(stream, &places[..operands]).map_err(LaunchError::Device)?;
+                product.put(stream, &mut turn.arguments[..=operands], [0; 3])?;
+                Some(turn)
+            }
             None => None,
         };
         if let Some(multiplied) = &multiplied {

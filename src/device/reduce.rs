@@ -2,7 +2,7 @@
 //! tiles in the same workspace.
 
 use super::DeviceError;
-use super::launch::BoundOperand;
+use super::bound::BoundOperand;
 use super::probe::captured;
 use super::rooms::Rooms;
 use crate::args::{Slot, SlotKind};

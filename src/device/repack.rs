@@ -1,7 +1,7 @@
 //! Copies of operands that the kernel cannot read directly: the copying kernel, and its scratch memory.
 
 use super::DeviceError;
-use super::launch::BoundOperand;
+use super::bound::BoundOperand;
 use super::rooms::{NoRoom, Rooms};
 use super::tensor_map::MappedTensor;
 use crate::plan::Repack;

@@ -5,9 +5,11 @@
 //! except the spelling of a custom primitive, which the user's program brought.
 
 mod calls;
+mod hopper;
 mod monoids;
 mod operands;
 mod patches;
+mod phases;
 mod printer;
 mod reduce;
 mod repack;
@@ -19,9 +21,9 @@ mod wgmma;
 pub use repack::render_repack;
 
 use crate::ir::Coordinate;
-use crate::ir::axes::{L, M};
-use crate::ir::{Operand, Order, Side};
-use crate::plan::{self, FieldValue, InstrKind, KernelPlan, Phase, Staged, Staging, TensorMap, has_wide, lies_along_columns};
+use crate::ir::axes::M;
+use crate::ir::{Operand, Order};
+use crate::plan::{self, FieldValue, InstrKind, KernelPlan, Staging, has_wide, lies_along_columns};
 use crate::problem::{Layout, Operation};
 use crate::source::Source;
 use operands::Operands;
@@ -30,7 +32,6 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 use tera::Tera;
-use wgmma::Wgmma;
 
 /// The name of every kernel's entry.
 pub const ENTRY: &str = "postlude_kernel";
@@ -96,46 +97,6 @@ struct CountAccess {
     node: String,
 }
 
-/// A matrix that passes through shared memory.
-#[derive(Serialize)]
-struct StagedMatrix {
-    #[serde(flatten)]
-    access: Access,
-    /// Bytes it takes there.
-    bytes: usize,
-    /// Its tensor map, and what that moves at a time.
-    map: Option<String>,
-    panel: Option<TensorMap>,
-    /// Whether the map reaches all of it, in every launch.
-    whole: bool,
-}
-
-/// A vector that passes through shared memory.
-#[derive(Serialize)]
-struct StagedVector {
-    #[serde(flatten)]
-    access: Access,
-    /// Elements of a tile's slice.
-    extent: usize,
-    /// The axis it runs over, as the tile's origin has it, and the problem's extent along it.
-    axis: &'static str,
-    limit: &'static str,
-}
-
-#[derive(Serialize)]
-struct Pointer {
-    name: String,
-    declaration: String,
-    base: String,
-    stride: String,
-}
-
-#[derive(Serialize)]
-struct Member {
-    declaration: String,
-    node: String,
-}
-
 #[derive(Serialize)]
 struct Constant {
     name: &'static str,
@@ -152,7 +113,6 @@ struct Context {
     patches: patches::Reads,
     /// Whether the accumulator is a pool of images.
     pool: bool,
-    hopper: bool,
     /// Whether it runs under the end of the kernels before it.
     overlaps: bool,
     /// Of how many matrices a pointwise kernel's accumulator is the sum.
@@ -160,19 +120,11 @@ struct Context {
     cluster_size: usize,
     /// Whether the blocks of a cluster share K.
     splits_k: bool,
-    /// What a Hopper kernel calls the columns that a block multiplies, and the blocks that fetch together.
-    multiplied: &'static str,
-    fetchers: &'static str,
     /// Whether a launch fetches the weights of few rows ahead, which are A or B.
     weights_a: bool,
     weights_b: bool,
     constant_a: bool,
     constant_b: bool,
-    wgmma: Option<Wgmma>,
-    staged_loads: Vec<StagedMatrix>,
-    staged_stores: Vec<StagedMatrix>,
-    staged_bits: Vec<StagedMatrix>,
-    staged_vectors: Vec<StagedVector>,
     element: &'static str,
     #[serde(flatten)]
     operands: Operands,
@@ -199,54 +151,19 @@ struct Context {
     epilogue_smem: usize,
     /// Issue slots of one visit, roughly.
     visit_cost: usize,
-    /// Whether a Hopper epilogue's code is for half of a tile's columns.
-    split_epilogue: bool,
-    /// Whether a Hopper consumer goes through a tile's chunks row by row.
-    row_order: bool,
-    /// Whether lanes move what a Hopper epilogue writes.
-    direct_store: bool,
-    /// Whether a Hopper tile's results leave under the next one's products.
-    delayed_store: bool,
-    /// Whether blocks wait for each other between tiles.
-    lockstep: bool,
-    /// Whether the last tiles end where the output does.
-    shifted_edges: bool,
     constants: Vec<Constant>,
     /// The functions that are called.
     calls: Vec<calls::Call>,
-    params: Vec<String>,
-    batch_pointers: Vec<Pointer>,
-    tile_members: Vec<Member>,
-    column_members: Vec<Member>,
-    row_members: Vec<Member>,
-    fetches: Vec<Access>,
-    tile: Vec<String>,
-    column: Vec<String>,
-    row: Vec<String>,
-    visit: Vec<String>,
-    column_loads: Vec<Access>,
-    row_loads: Vec<Access>,
-    tile_loads: Vec<Access>,
-    stores: Vec<Access>,
-    counts: Vec<CountAccess>,
-    own_monoids: Vec<monoids::OwnMonoid>,
-    reductions: Vec<reduce::Reduction>,
-    /// Whether results are published tile by tile, and whether any is a total of all tiles.
-    tile_reductions: bool,
-    totals: bool,
-    /// The counter of the consumers that have published their totals.
-    total_arrivals: Option<String>,
-    blocks: Vec<reduce::Block>,
-    /// What is reduced along rows before the visit.
-    stages: Vec<rows::Stage>,
-    row_stores: Vec<rows::RowStore>,
-    /// Whether the threads that share a row hold it.
-    holds_rows: bool,
-    /// The sums of operands over K.
-    operand_sums: Vec<sums::OperandSum>,
-    /// Whether there are any of A, and of B.
-    sums_a: bool,
-    sums_b: bool,
+    #[serde(flatten)]
+    hopper_kernel: hopper::Hopper,
+    #[serde(flatten)]
+    phases: phases::Phases,
+    #[serde(flatten)]
+    reduced: reduce::Reduced,
+    #[serde(flatten)]
+    rows: rows::Rows,
+    #[serde(flatten)]
+    sums: sums::Sums,
 }
 
 /// The source of a plan's kernel.
@@ -300,26 +217,6 @@ fn context(plan: &KernelPlan) -> Context {
             (layout.a() == Order::RowMajor, layout.b() == Order::ColumnMajor, true)
         }
     };
-    let access = |step: usize| matches!(program.steps[step].kind, InstrKind::Load { .. }).then(|| printer.step_access(step));
-    let loads = |phase: Phase| program.of_phase(phase).filter_map(access).collect();
-    let members = |phase: Phase| {
-        let kept = program.of_phase(phase).filter(|step| printer.is_member(*step));
-        kept.map(|step| Member { declaration: printer.declaration(step), node: printer.note(step) }).collect()
-    };
-    let batch_pointers = plan.arguments.iter().enumerate().filter_map(|(i, argument)| {
-        let operand = argument.role.operand().filter(|o| o.axes.contains(L))?;
-        plan.params.fields.iter().any(|f| f.value == FieldValue::Pointer(i)).then(|| Pointer {
-            name: format!("p{i}"),
-            declaration: format!("{}{}*", if argument.role.is_written() { "" } else { "const " }, operand.dtype.cuda()),
-            base: param(FieldValue::Pointer(i)),
-            stride: param(FieldValue::BatchStride(i)) + if operand.dtype.is_packed() { " / 8" } else { "" },
-        })
-    });
-    let staged = |list: fn(&Staging) -> &Vec<Staged>| plan.staging.iter().flat_map(list);
-    let written = |list: fn(&Staging) -> &Vec<Staged>| {
-        staged(list).map(|s| matrix(plan, s, printer.store(s.of, &program.stores[s.of]))).collect()
-    };
-    let matrices = program.matrix_stores();
     let packed_accumulator = plan.operation.dtype().is_packed();
     let mut constants = plan.tile.constants(plan.operation.dtype(), !program.sums.is_empty());
     constants.extend(plan.tile.patch_constants(plan.operation));
@@ -336,22 +233,14 @@ fn context(plan: &KernelPlan) -> Context {
         ],
         fast: plan.fast_math,
         mainloop: plan.tile.mainloop().name(),
-        hopper: plan.staging.is_some(),
         overlaps: plan.waits(),
         parts: plan.split.as_ref().map_or(1, |split| split.parts),
         cluster_size: plan.tile.cluster(),
         splits_k: plan.tile.parts() > 1,
-        multiplied: if plan.tile.parts() > 1 { "MULTIPLIED" } else { "BN" },
-        fetchers: if plan.tile.parts() > 1 { "1" } else { "CLUSTER" },
         weights_a: plan.weights == Some(0),
         weights_b: plan.weights == Some(1),
         constant_a: plan.constant[0],
         constant_b: plan.constant[1],
-        wgmma: plan.staging.is_some().then(|| Wgmma::of(plan)),
-        staged_loads: staged(|s| &s.loads).map(|s| matrix(plan, s, printer.step_access(s.of))).collect(),
-        staged_stores: written(|s| &s.stores),
-        staged_bits: written(|s| &s.bits),
-        staged_vectors: staged(|s| &s.vectors).map(|s| vector(printer.step_access(s.of), plan)).collect(),
         product: plan.operation.multiplies(),
         patches: patches::Reads::of(plan),
         pool: plan.operation.pooling().is_some(),
@@ -376,41 +265,13 @@ fn context(plan: &KernelPlan) -> Context {
         strip: plan.strip,
         epilogue_smem: plan.parts().bytes,
         visit_cost: program.cost(plan.fast_math) as usize * plan.strip,
-        split_epilogue: program.splits_epilogue(plan.fast_math),
-        row_order: plan.chunks_by_rows(),
-        lockstep: plan.lockstep,
-        shifted_edges: plan.shifted_edges,
-        direct_store: plan.staging.as_ref().is_some_and(|s| s.direct_store),
-        delayed_store: plan.staging.as_ref().is_some_and(|s| s.delayed_store),
         constants: constants.chain(reduce::constants(plan)).collect(),
         calls: calls::calls(plan),
-        params: plan.params.fields.iter().map(|f| format!("{}{};", f.field_type.cuda(), f.value)).collect(),
-        batch_pointers: batch_pointers.collect(),
-        tile_members: members(Phase::Tile),
-        column_members: members(Phase::Column),
-        row_members: members(Phase::Row),
-        fetches: loads(Phase::Visit),
-        tile: printer.phase(Phase::Tile, 0),
-        column: printer.phase(Phase::Column, 0),
-        row: printer.phase(Phase::Row, 0),
-        visit: printer.visit(&program.visit),
-        column_loads: loads(Phase::Column),
-        row_loads: loads(Phase::Row),
-        tile_loads: loads(Phase::Tile),
-        stores: matrices.map(|(i, s)| printer.store(i, s)).collect(),
-        counts: program.counts.iter().enumerate().map(|(i, count)| printer.count(i, count)).collect(),
-        stages: rows::stages(plan, &printer),
-        row_stores: rows::stores(plan, &printer),
-        holds_rows: rows::holds(plan),
-        own_monoids: monoids::own(plan),
-        reductions: reduce::reductions(plan, &printer),
-        tile_reductions: program.reductions.iter().any(|reduce| !reduce.is_total(&plan.tile)),
-        totals: program.reductions.iter().any(|reduce| reduce.is_total(&plan.tile)),
-        total_arrivals: reduce::total_arrivals(plan),
-        blocks: reduce::blocks(plan),
-        operand_sums: sums::operand_sums(plan, &printer),
-        sums_a: program.sums.iter().any(|sum| sum.side == Side::A),
-        sums_b: program.sums.iter().any(|sum| sum.side == Side::B),
+        hopper_kernel: hopper::Hopper::of(plan, &printer),
+        phases: phases::Phases::of(plan, &printer),
+        reduced: reduce::Reduced::of(plan, &printer),
+        rows: rows::Rows::of(plan, &printer),
+        sums: sums::Sums::of(plan, &printer),
     }
 }
 
@@ -438,17 +299,6 @@ fn place(printer: &Printer, value: String, node: String, argument: usize, operan
         given: param(FieldValue::Pointer(argument)),
         staged_at,
     }
-}
-
-fn matrix(plan: &KernelPlan, staged: &Staged, access: Access) -> StagedMatrix {
-    let panel = staged.map.map(|m| plan.maps[m]);
-    let whole = panel.is_some_and(|map| map.required);
-    StagedMatrix { access, bytes: staged.bytes, map: staged.map.map(|m| FieldValue::Map(m).to_string()), panel, whole }
-}
-
-fn vector(access: Access, plan: &KernelPlan) -> StagedVector {
-    let [axis, limit] = if access.rows { ["row", "m"] } else { ["column", "n"] };
-    StagedVector { extent: if access.rows { plan.tile.bm } else { plan.tile.bn }, axis, limit, access }
 }
 
 /// The expression of a coordinate inside a phase's function.

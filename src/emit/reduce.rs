@@ -3,7 +3,7 @@
 use super::printer::Printer;
 use super::{Constant, monoids, param};
 use crate::ir::axes::{Axes, L, M, N};
-use crate::plan::{FieldValue, KernelPlan, NOTE_BYTES, PlannedReduction, Unit, lies_along_columns, sets};
+use crate::plan::{FieldValue, KernelPlan, NOTE_BYTES, PlannedReduction, SharedRegion, Unit, lies_along_columns, sets};
 use serde::Serialize;
 
 /// A reduction.
@@ -54,7 +54,7 @@ pub(super) struct Block {
     arrivals: String,
 }
 
-pub(super) fn reductions(plan: &KernelPlan, printer: &Printer) -> Vec<Reduction> {
+fn reductions(plan: &KernelPlan, printer: &Printer) -> Vec<Reduction> {
     let (sets, parts) = (sets(&plan.program.reductions), plan.parts());
     let reduction = |(index, reduce): (usize, &PlannedReduction)| {
         let PlannedReduction { argument, operand, terms, value, monoid, accumulate, .. } = reduce;
@@ -87,7 +87,7 @@ pub(super) fn reductions(plan: &KernelPlan, printer: &Printer) -> Vec<Reduction>
     plan.program.reductions.iter().enumerate().map(reduction).collect()
 }
 
-pub(super) fn blocks(plan: &KernelPlan) -> Vec<Block> {
+fn blocks(plan: &KernelPlan) -> Vec<Block> {
     let block = |(index, axes)| Block {
         index,
         name: format!("block{index}"),
@@ -100,7 +100,7 @@ pub(super) fn blocks(plan: &KernelPlan) -> Vec<Block> {
 }
 
 /// The counter of the consumers that have published their totals, if the plan has any.
-pub(super) fn total_arrivals(plan: &KernelPlan) -> Option<String> {
+fn total_arrivals(plan: &KernelPlan) -> Option<String> {
     let reductions = &plan.program.reductions;
     let total = reductions.iter().find(|reduce| reduce.is_total(&plan.tile))?;
     let set = sets(reductions).iter().position(|axes| *axes == total.operand.axes)?;
@@ -118,7 +118,7 @@ pub(super) fn constants(plan: &KernelPlan) -> Vec<Constant> {
     }
     let Unit { rows, threads, row_lanes, row_sharers } = plan.tile.unit(plan.strip);
     let mainloop = || plan.tile.shared_memory(plan.operation.dtype(), 0).next_multiple_of(16);
-    let at = plan.staging.as_ref().map_or_else(mainloop, |staging| staging.parts_at);
+    let at = plan.staging.as_ref().map_or_else(mainloop, |staging| staging.memory.of(SharedRegion::Parts).at);
     let list = [
         ("UNIT_ROWS", rows),
         ("UNIT_THREADS", threads),
@@ -128,4 +128,31 @@ pub(super) fn constants(plan: &KernelPlan) -> Vec<Constant> {
         ("NOTE_BYTES", NOTE_BYTES),
     ];
     list.into_iter().map(|(name, value)| Constant { name, value }).collect()
+}
+
+/// All that a kernel reduces.
+#[derive(Serialize)]
+pub(super) struct Reduced {
+    own_monoids: Vec<monoids::OwnMonoid>,
+    reductions: Vec<Reduction>,
+    /// Whether results are published tile by tile, and whether any is a total of all tiles.
+    tile_reductions: bool,
+    totals: bool,
+    /// The counter of the consumers that have published their totals.
+    total_arrivals: Option<String>,
+    blocks: Vec<Block>,
+}
+
+impl Reduced {
+    pub fn of(plan: &KernelPlan, printer: &Printer<'_>) -> Reduced {
+        let is_total = |reduce: &PlannedReduction| reduce.is_total(&plan.tile);
+        Reduced {
+            own_monoids: monoids::own(plan),
+            reductions: reductions(plan, printer),
+            tile_reductions: !plan.program.reductions.iter().all(is_total),
+            totals: plan.program.reductions.iter().any(is_total),
+            total_arrivals: total_arrivals(plan),
+            blocks: blocks(plan),
+        }
+    }
 }

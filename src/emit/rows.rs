@@ -3,7 +3,7 @@
 use super::printer::Printer;
 use super::{Access, monoids};
 use crate::ir::axes::{L, M};
-use crate::plan::{KernelPlan, Phase, RowReduce, TileShape};
+use crate::plan::{KernelPlan, Phase, RowReduce};
 use serde::Serialize;
 
 /// What is reduced along rows at once, and what rows have of it.
@@ -75,7 +75,18 @@ pub(super) fn stores(plan: &KernelPlan, printer: &Printer) -> Vec<RowStore> {
     store.collect()
 }
 
-/// Whether the threads that share a row hold it.
-pub(super) fn holds(plan: &KernelPlan) -> bool {
-    matches!(plan.tile.shape, TileShape::Rows { span, .. } if span == plan.tile.bn)
+/// What is reduced along rows, and stored with what rows come to.
+#[derive(Serialize)]
+pub(super) struct Rows {
+    /// What is reduced along rows before the visit.
+    stages: Vec<Stage>,
+    row_stores: Vec<RowStore>,
+    /// Whether the threads that share a row hold it.
+    holds_rows: bool,
+}
+
+impl Rows {
+    pub fn of(plan: &KernelPlan, printer: &Printer<'_>) -> Rows {
+        Rows { stages: stages(plan, printer), row_stores: stores(plan, printer), holds_rows: plan.tile.holds_rows() }
+    }
 }

@@ -50,3 +50,20 @@ pub(super) fn operand_sums(plan: &KernelPlan, printer: &Printer) -> Vec<OperandS
     });
     sums.collect()
 }
+
+/// All sums of operands.
+#[derive(Serialize)]
+pub(super) struct Sums {
+    /// The sums of operands over K.
+    operand_sums: Vec<OperandSum>,
+    /// Whether there are any of A, and of B.
+    sums_a: bool,
+    sums_b: bool,
+}
+
+impl Sums {
+    pub fn of(plan: &KernelPlan, printer: &Printer<'_>) -> Sums {
+        let has = |side: Side| plan.program.sums.iter().any(|sum| sum.side == side);
+        Sums { operand_sums: operand_sums(plan, printer), sums_a: has(Side::A), sums_b: has(Side::B) }
+    }
+}

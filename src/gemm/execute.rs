@@ -98,7 +98,7 @@ fn load(device: &Device, mut kernel: Kernel, slots: Vec<Slot>, shape: Shape) -> 
     if let (Some(split), Some(product)) = (&kernel.plan.split, &kernel.split) {
         let (product, launch) = load(device, (**product).clone(), split.slots(shape), split.shape(shape))?;
         kernel.split = Some(Arc::new(product));
-        before.splitter = Some(Splitter::new(launch, split.clone(), shape));
+        before.product = Some((Splitter::new(split.clone(), shape), Box::new(launch)));
     }
     let (function, cubin) = device.load(&kernel.cubin, kernel.plan.shared_memory(), &kernel.source)?;
     kernel.cubin = cubin;

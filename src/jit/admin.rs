@@ -3,10 +3,10 @@
 use super::cache::Cache;
 use super::config::Limits;
 use super::key::CacheKey;
-use super::kind::{FileKind, Identified};
-use super::store::{Found, Store};
+use super::kind::{FileKind, Holds, Identified};
+use super::layout::Found;
+use super::store::Store;
 use super::sweep::{self, Swept};
-use crate::source::KernelInfo;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -22,21 +22,6 @@ pub struct CachedFile {
     pub used: SystemTime,
     /// Its content, or why it is unsound.
     pub holds: Result<Holds, Unsound>,
-}
-
-/// The content of a sound file of a cache directory.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Holds {
-    /// A kernel.
-    Kernel(Box<KernelInfo>),
-    /// A note: a tuning record for a kernel.
-    Note,
-    /// A compiler whose kernels are present: its identity.
-    Compiler(String),
-    /// The compiler in a library of this machine, so that a process can know it without loading it: the compiler's
-    /// identity.
-    Library(String),
 }
 
 /// Why a file of a cache directory is unsound. It counts as a miss.

@@ -11,9 +11,9 @@
 //! The whole bundle is verified before any of it is imported, and every file in it once more by itself.
 
 use super::cache::Cache;
-use super::config::Mode;
+use super::environment::Mode;
 use super::kind::{FileKind, Identified};
-use super::store::LARGEST;
+use super::layout::LARGEST;
 use super::sweep;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};

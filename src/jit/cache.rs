@@ -1,7 +1,9 @@
 //! The way from a source to its binary: memory, disk, compiler.
 
-use super::compiler::{Build, Compile, TheNvrtc};
-use super::config::{CACHE_MODE, Config, Mode, ModeError};
+use super::build::Build;
+use super::compiler::{Compile, TheNvrtc};
+use super::config::Config;
+use super::environment::{CACHE_MODE, COMPILE_LIMIT, Mode, ModeError};
 use super::error::{Denied, JitError};
 use super::fault::{CacheFault, Faults};
 use super::flight::Flights;
@@ -13,7 +15,7 @@ use super::root;
 use super::stats::{CacheStats, Counters, EVENTS, Level};
 use super::store::Store;
 use super::sweep;
-use super::watch::{self, COMPILE_LIMIT, Pace};
+use super::watch::{self, Pace};
 use crate::source::{Cubin, Origin, Source};
 use crate::target::Target;
 use std::any::Any;

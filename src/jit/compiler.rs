@@ -1,12 +1,13 @@
 //! The compiler: NVRTC, or a stand-in in tests of the cache.
 
+use super::build::Build;
 use super::error::JitError;
 use super::key::CacheKey;
 use super::library::Traced;
 use super::locate;
 use crate::source::{Cubin, Source};
 use crate::target::Target;
-use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 /// The interface that the cache needs of a compiler.
@@ -35,25 +36,6 @@ pub(super) trait Compile: Send + Sync {
         flags: &[String],
         cancel: &AtomicBool,
     ) -> Result<Cubin, JitError>;
-}
-
-/// The compiler's part of a key. It is stored beside the kernels, so that a machine without a compiler knows which keys
-/// to look for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Build {
-    /// Version and build.
-    pub identity: String,
-    /// The options of every compilation.
-    pub common: Vec<String>,
-}
-
-impl Build {
-    /// The numbers in the identity, major version first. The newer of two builds has the larger ones.
-    pub fn age(&self) -> Vec<u64> {
-        let numbers = self.identity.split(|c: char| !c.is_ascii_digit()).filter(|digits| !digits.is_empty());
-        numbers.map(|digits| digits.parse().unwrap_or(u64::MAX)).collect()
-    }
 }
 
 /// The NVRTC of this process.
@@ -85,15 +67,24 @@ impl Compile for TheNvrtc {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The NVRTC that compiles the kernels of this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Compiler {
+    /// Version and build, as in `NVRTC 13.0 V13.0.88 CL-36424714`; part of every [`CacheKey`].
+    pub identity: String,
+    /// The file of the library, if it is known.
+    pub file: Option<PathBuf>,
+    /// The architectures it compiles for, as the numbers in their names; empty if it does not report them.
+    pub architectures: Vec<u32>,
+}
 
-    #[test]
-    fn newer_builds_are_larger() {
-        let build = |identity: &str| Build { identity: identity.into(), common: Vec::new() };
-        let sorted = ["", "NVRTC 9.9", "NVRTC 12.9 V12.9.86 CL-9", "NVRTC 13.0 V13.0.48 CL-8", "NVRTC 13.0 V13.0.88 CL-1"];
-        assert!(sorted.windows(2).all(|pair| build(pair[0]).age() < build(pair[1]).age()));
-        assert_eq!(build(&"9".repeat(90)).age(), [u64::MAX]);
-    }
+/// Finds NVRTC, or reports the searched places. After a success this costs nothing. After a failure the next call
+/// searches again.
+///
+/// # Errors
+/// If no place has a working NVRTC.
+pub fn compiler() -> Result<Compiler, JitError> {
+    let nvrtc = locate::nvrtc()?;
+    Ok(Compiler { identity: nvrtc.identity.clone(), file: nvrtc.file.clone(), architectures: nvrtc.architectures.to_vec() })
 }

@@ -1,8 +1,7 @@
 //! Errors between a source text and its binary.
 
-use super::config::{CACHE_MODE, Mode, ModeError};
+use super::environment::{CACHE_MODE, COMPILE_LIMIT, Mode, ModeError};
 use super::log::{CompilerMessage, Severity};
-use super::watch::COMPILE_LIMIT;
 use crate::target::Target;
 use std::fmt;
 use std::sync::Arc;

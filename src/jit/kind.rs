@@ -1,12 +1,14 @@
 //! The kinds of files of a cache directory: their names, and how to read them.
 
-use super::admin::Holds;
+use super::build::compiler_in;
 use super::entry;
 use super::envelope::Damage;
 use super::key::CacheKey;
+use super::layout::{COMPILERS, LIBRARIES, NOTES};
 use super::library;
 use super::note;
-use super::store::{COMPILERS, LIBRARIES, NOTES, compiler_in};
+use crate::source::KernelInfo;
+use std::ffi::OsStr;
 use std::path::Path;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,6 +19,21 @@ pub(super) enum FileKind {
     Compiler,
     /// The compiler in a library of this machine.
     Library,
+}
+
+/// The content of a sound file of a cache directory.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Holds {
+    /// A kernel.
+    Kernel(Box<KernelInfo>),
+    /// A note: a tuning record for a kernel.
+    Note,
+    /// A compiler whose kernels are present: its identity.
+    Compiler(String),
+    /// The compiler in a library of this machine, so that a process can know it without loading it: the compiler's
+    /// identity.
+    Library(String),
 }
 
 /// A file's owner, folder and content.
@@ -79,5 +96,32 @@ impl FileKind {
                 Identified { key, folder: LIBRARIES.to_owned(), holds: Holds::Library(library.build.identity) }
             }
         })
+    }
+}
+
+/// Whether a file has the name of a kernel or a note, sound or not. Other files in the directory belong to others.
+pub(super) fn is_entry(path: &Path) -> bool {
+    fn text(part: Option<&OsStr>) -> &str {
+        part.and_then(OsStr::to_str).unwrap_or_default()
+    }
+    let key = text(path.file_stem());
+    let kinds = [FileKind::Kernel, FileKind::Note].map(FileKind::extension);
+    kinds.contains(&text(path.extension()))
+        && key.len() == CacheKey::DIGITS
+        && key.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_has_the_name_of_a_key() {
+        let (key, kernel) = ("0123456789abcdef".repeat(4), |key: &str| is_entry(Path::new(&format!("x/{key}.kernel"))));
+        assert!(kernel(&key) && is_entry(Path::new(&format!("{key}.note"))));
+        for wrong in ["g", "G", "A", "/", ":", "`", "@", "é", ""] {
+            assert!(!kernel(&format!("{}{wrong}", &key[1..])), "{wrong}");
+        }
+        assert!(!kernel(&format!("{key}0")) && !is_entry(Path::new(&key)) && !is_entry(Path::new(&format!("{key}.kernel.bak"))));
     }
 }

@@ -9,7 +9,7 @@
 //! verified. So the worst case is a kernel from another build, as on a machine without a compiler. Nothing is compiled
 //! under a recorded build: a process that compiles loads the library, and replaces a note that disagrees.
 
-use super::compiler::Build;
+use super::build::Build;
 use super::envelope::Damage;
 use super::key::CacheKey;
 use super::note;

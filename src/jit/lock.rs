@@ -8,7 +8,8 @@
 
 use super::fault::CacheFault;
 use super::key::CacheKey;
-use super::store::{LOCKS, Store};
+use super::layout::LOCKS;
+use super::store::Store;
 use std::fs::{File, TryLockError};
 use std::time::{Duration, Instant};
 

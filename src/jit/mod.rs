@@ -38,6 +38,7 @@
 //! | `POSTLUDE_COMPILE_LIMIT` | its longest estimated compile time in seconds, 30 by default; 0 for no limit |
 
 mod admin;
+mod build;
 mod bundle;
 mod cache;
 mod compiler;
@@ -46,6 +47,7 @@ mod config;
 mod elf;
 mod entry;
 mod envelope;
+mod environment;
 mod error;
 mod fault;
 mod flight;
@@ -53,6 +55,7 @@ mod folder;
 mod generations;
 mod key;
 mod kind;
+mod layout;
 mod library;
 mod locate;
 mod lock;
@@ -71,14 +74,17 @@ mod sweep;
 pub(crate) mod tests;
 mod watch;
 
-pub use self::admin::{CachedFile, Holds, Unsound};
+pub use self::admin::{CachedFile, Unsound};
 pub use self::bundle::{BundleError, Bundled};
 pub use self::cache::Cache;
-pub use self::config::{CACHE_MODE, Config, Limits, Mode, ModeError};
+pub use self::compiler::{Compiler, compiler};
+pub use self::config::{Config, Limits};
+pub use self::environment::{CACHE_MODE, COMPILE_LIMIT, Mode, ModeError};
 pub use self::error::{Asked, CompileFailure, Denied, JitError, NotFound, TooLong, Tried};
 #[cfg_attr(not(feature = "cuda"), allow(unused_imports, reason = "only what runs kernels is tuned"))]
 pub(crate) use self::fault::CacheFault;
 pub use self::key::CacheKey;
+pub use self::kind::Holds;
 pub use self::locate::NVRTC_PATH;
 pub use self::log::{CompilerMessage, Severity};
 #[cfg(feature = "cuda")]
@@ -87,30 +93,6 @@ pub use self::options::Options;
 pub use self::root::CACHE_DIR;
 pub use self::stats::CacheStats;
 pub use self::sweep::Swept;
-pub use self::watch::{COMPILE_LIMIT, Progress};
+pub use self::watch::Progress;
 pub use crate::source::{Cubin, KernelInfo, Origin, PERFORMANCE_WARNINGS, Source};
 pub use crate::target::Target;
-
-use std::path::PathBuf;
-
-/// The NVRTC that compiles the kernels of this process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Compiler {
-    /// Version and build, as in `NVRTC 13.0 V13.0.88 CL-36424714`; part of every [`CacheKey`].
-    pub identity: String,
-    /// The file of the library, if it is known.
-    pub file: Option<PathBuf>,
-    /// The architectures it compiles for, as the numbers in their names; empty if it does not report them.
-    pub architectures: Vec<u32>,
-}
-
-/// Finds NVRTC, or reports the searched places. After a success this costs nothing. After a failure the next call
-/// searches again.
-///
-/// # Errors
-/// If no place has a working NVRTC.
-pub fn compiler() -> Result<Compiler, JitError> {
-    let nvrtc = locate::nvrtc()?;
-    Ok(Compiler { identity: nvrtc.identity.clone(), file: nvrtc.file.clone(), architectures: nvrtc.architectures.to_vec() })
-}

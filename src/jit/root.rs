@@ -5,7 +5,7 @@
 
 use super::fault::unheard;
 use super::folder::{Folder, Untrusted, fresh};
-use super::store::TEMPORARY;
+use super::layout::TEMPORARY;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};

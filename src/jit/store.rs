@@ -18,20 +18,18 @@
 mod libraries;
 mod tree;
 
-pub(super) use self::tree::Found;
-
-use super::compiler::Build;
+use super::build::{Build, compiler_in};
 use super::entry;
 use super::envelope::{self, Damage};
 use super::fault::{CacheFault, Faults};
 use super::folder::{Folder, Untrusted, fresh};
 use super::key::CacheKey;
 use super::kind::FileKind;
+use super::layout::{COMPILERS, Found, LAYOUT, NOTES, TEMPORARY, is_temporary};
 use super::note;
 use super::root;
 use crate::source::Cubin;
 use crate::target::Target;
-use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -39,23 +37,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-/// Changes with the layout of the directory, so that versions can coexist.
-pub(super) const LAYOUT: &str = "v1";
-
-/// The largest possible entry, in bytes.
-pub(super) const LARGEST: u64 = 256 << 20;
-
 /// The age at which the time stamp of a used entry is renewed.
 const STAMP_AGE: Duration = Duration::from_secs(3600);
-
-/// The prefix of a file's name while it is being written.
-pub(super) const TEMPORARY: &str = ".new-";
-
-/// The folders beside those of the targets.
-pub(super) const NOTES: &str = "notes";
-pub(super) const COMPILERS: &str = "compilers";
-pub(super) const LIBRARIES: &str = "libraries";
-pub(super) const LOCKS: &str = "locks";
 
 /// An opened cache directory.
 pub(super) struct Store {
@@ -253,33 +236,10 @@ impl Store {
     }
 }
 
-/// The compiler that a file describes, and its key.
-pub(super) fn compiler_in(bytes: &[u8]) -> Result<(CacheKey, Build), Damage> {
-    let (key, text) = note::decode_any(bytes)?;
-    let build: Build = serde_json::from_slice(&text).map_err(|_| Damage::Description)?;
-    if key == CacheKey::of_note(&["compiler", &build.identity]) { Ok((key, build)) } else { Err(Damage::Key) }
-}
-
-/// Whether a file is being written, or its writer died.
-pub(super) fn is_temporary(path: &Path) -> bool {
-    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(TEMPORARY))
-}
-
-/// Whether a file has the name of a kernel or a note, sound or not. Other files in the directory belong to others.
-pub(super) fn is_entry(path: &Path) -> bool {
-    fn text(part: Option<&OsStr>) -> &str {
-        part.and_then(OsStr::to_str).unwrap_or_default()
-    }
-    let key = text(path.file_stem());
-    let kinds = [FileKind::Kernel, FileKind::Note].map(FileKind::extension);
-    kinds.contains(&text(path.extension()))
-        && key.len() == CacheKey::DIGITS
-        && key.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::entry::tests::{as_read, cubin};
+    use super::super::layout::LARGEST;
     use super::*;
     use std::fs::{self, File};
 
@@ -368,16 +328,6 @@ mod tests {
         fs::write(store.path(&key, SM), &foreign).unwrap();
         adopt();
         assert_eq!(fs::read(store.path(&key, SM)).unwrap(), own);
-    }
-
-    #[test]
-    fn an_entry_has_the_name_of_a_key() {
-        let (key, kernel) = ("0123456789abcdef".repeat(4), |key: &str| is_entry(Path::new(&format!("x/{key}.kernel"))));
-        assert!(kernel(&key) && is_entry(Path::new(&format!("{key}.note"))));
-        for wrong in ["g", "G", "A", "/", ":", "`", "@", "é", ""] {
-            assert!(!kernel(&format!("{}{wrong}", &key[1..])), "{wrong}");
-        }
-        assert!(!kernel(&format!("{key}0")) && !is_entry(Path::new(&key)) && !is_entry(Path::new(&format!("{key}.kernel.bak"))));
     }
 
     #[test]

@@ -5,7 +5,9 @@
 
 use super::config::Limits;
 use super::fault::CacheFault;
-use super::store::{COMPILERS, Found, LAYOUT, LOCKS, Store, is_entry, is_temporary};
+use super::kind::is_entry;
+use super::layout::{COMPILERS, Found, LAYOUT, LOCKS, is_temporary};
+use super::store::Store;
 use std::fs::{self, TryLockError};
 use std::io;
 use std::path::Path;

@@ -9,10 +9,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The environment variable with the longest estimated compile time of [`Cache::global`](super::Cache::global), in
-/// seconds; 0 for no limit.
-pub const COMPILE_LIMIT: &str = "POSTLUDE_COMPILE_LIMIT";
-
 /// The interval between progress reports.
 const TICK: Duration = Duration::from_millis(100);
 

@@ -13,7 +13,7 @@
 use crate::dtype::ValueType;
 use crate::ir::{CustomOp, Node, Op};
 use crate::plan::epilogue::program::{Instr, Phase, Program, Store};
-use crate::plan::{InstrKind, Mainloop, PlannedCount, Stage, Tile, TileShape};
+use crate::plan::{InstrKind, PlannedCount, Stage, Tile};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -48,29 +48,17 @@ const VISITS: usize = 8;
 /// each store, each word of a reduction's state and each sum of an operand. The numbers were fitted to 240 random
 /// epilogues with NVRTC 13.0 on a core of a 2-core server. Those of Hopper's mainloop were fitted to 170 epilogues on a
 /// core of a 16-core server, whose times are about twice as long.
-struct Price {
-    kernel: f64,
-    thousand: f64,
-    store: f64,
-    word: f64,
-    sum: f64,
-}
-
-fn price(tile: &Tile) -> Price {
-    match tile.mainloop() {
-        Mainloop::Pointwise | Mainloop::Rows => Price { kernel: 50.0, thousand: 48.0, store: 18.0, word: 54.0, sum: 0.0 },
-        // The loop over K is unrolled once for each row.
-        Mainloop::Gemv if tile.bm > 1 => Price { kernel: 230.0, thousand: 110.0, store: 8.0, word: 45.0, sum: 0.0 },
-        Mainloop::Gemv => Price { kernel: 95.0, thousand: 57.0, store: 8.0, word: 45.0, sum: 0.0 },
-        Mainloop::Simt | Mainloop::Depthwise => Price { kernel: 150.0, thousand: 48.0, store: 36.0, word: 80.0, sum: 65.0 },
-        Mainloop::Sm80 | Mainloop::Bands => Price { kernel: 200.0, thousand: 110.0, store: 36.0, word: 58.0, sum: 32.0 },
-        Mainloop::Sm90a => Price { kernel: 190.0, thousand: 125.0, store: 30.0, word: 90.0, sum: 135.0 },
-    }
+pub(super) struct Price {
+    pub kernel: f64,
+    pub thousand: f64,
+    pub store: f64,
+    pub word: f64,
+    pub sum: f64,
 }
 
 /// The estimated compile time of a kernel, on the machine on which the prices were measured.
 pub(super) fn compile_time(tile: &Tile, code: &Code, program: &Program) -> Duration {
-    let Price { kernel, thousand, store, word, sum } = price(tile);
+    let Price { kernel, thousand, store, word, sum } = tile.rules().price(tile);
     let of = |price: f64, count: usize| price * count as f64;
     let words = program.reductions.iter().map(|reduction| reduction.monoid.words(reduction.value)).sum();
     let ends = of(store, program.stores.len()) + of(word, words) + of(sum, program.sums.len());
@@ -93,43 +81,25 @@ pub struct Code {
 }
 
 /// How many copies of the code of an element, a column or a row a kernel contains.
-struct Copies {
-    visit: usize,
-    column: usize,
-    row: usize,
+pub(super) struct Copies {
+    pub visit: usize,
+    pub column: usize,
+    pub row: usize,
 }
 
 impl Copies {
-    fn of(tile: &Tile, strip: usize, split_epilogue: bool) -> Copies {
-        match tile.shape {
-            // Every accumulator of a thread, two of every eight columns, two of every sixteen rows.
-            TileShape::Sm90a { .. } => {
-                let halves = if split_epilogue { 2 } else { 1 };
-                Copies {
-                    visit: tile.accumulators() / halves,
-                    column: tile.bn / 4 / halves,
-                    row: tile.accumulators() * 4 / tile.bn,
-                }
-            }
-            TileShape::Gemv { .. } => Copies { visit: strip, column: strip, row: 1 },
-            TileShape::Depthwise { run, .. } => Copies { visit: strip * run, column: strip, row: run },
-            TileShape::Rows { group, span, together, .. } => {
-                let visits = span / (group * strip).max(1);
-                Copies { visit: strip * visits * together, column: strip * visits, row: together }
-            }
-            _ => {
-                let visits = (ELEMENTS / strip).min(VISITS);
-                Copies { visit: strip * visits, column: strip, row: visits }
-            }
-        }
+    /// Those of a loop over visits.
+    pub(super) fn looped(strip: usize) -> Copies {
+        let visits = (ELEMENTS / strip).min(VISITS);
+        Copies { visit: strip * visits, column: strip, row: visits }
     }
 }
 
 impl Code {
     /// The layout of the code on a tile whose visits cover `strip` columns.
     pub(super) fn of(program: &Program, tile: &Tile, strip: usize, fast_math: bool) -> Code {
-        let copies = Copies::of(tile, strip, program.splits_epilogue(fast_math));
-        let staged = matches!(tile.shape, TileShape::Sm90a { .. });
+        let copies = tile.rules().copies(tile, strip, program.splits_epilogue(fast_math));
+        let staged = tile.rules().is_staged();
         let mut code = Code { visit_unroll: strip, column_unroll: strip, ..Code::default() };
         for least in [LONG, MEDIUM] {
             code.calls = program.callable(least, fast_math);

@@ -1,9 +1,7 @@
 //! The explanation of a plan: what will run, what it takes, and why the planner chose it.
 
 use crate::ir::axes::L;
-use crate::plan::{
-    InstrKind, Item, KernelPlan, MOST_PARTS, Mainloop, OperandSum, Phase, SplitK, Staging, TMA_UNIT, TileShape, Widened,
-};
+use crate::plan::{InstrKind, Item, KernelPlan, MOST_PARTS, OperandSum, Phase, SplitK, Staging, TMA_UNIT, Widened};
 use std::fmt::Write;
 
 impl KernelPlan {
@@ -75,11 +73,8 @@ impl KernelPlan {
                  up everything, with 13 bits"
             );
         }
-        if self.tile.mainloop() == Mainloop::Sm80 && self.operation.dtype().sums_coarsely() {
-            let _ = writeln!(
-                out,
-                "multiplies    operands of eight floating-point bits as f16, which holds them: no faster than f16 is"
-            );
+        if let Some(note) = self.tile.rules().note(self.operation) {
+            let _ = writeln!(out, "{note}");
         }
         let _ = writeln!(out, "strip         {} columns a visit", self.strip);
         let along = if self.raster > 0 { "rows" } else { "columns" };
@@ -160,7 +155,7 @@ impl KernelPlan {
                 "rows          reduced in {} stage(s), {} at a time; {}",
                 counts.len(),
                 counts.join(" and "),
-                self.reads()
+                self.tile.rules().reads_of_rows(&self.tile, self.program.stages.len())
             );
         }
         if !self.program.reductions.is_empty() {
@@ -195,22 +190,6 @@ impl KernelPlan {
             let _ = write!(out, "the product of the parts, {} batch entries of K\n{}", split.parts, split.product.explain());
         }
         out
-    }
-}
-
-impl KernelPlan {
-    /// How often a kernel of the mainloop `rows` reads its matrices.
-    fn reads(&self) -> String {
-        match self.tile.shape {
-            TileShape::Rows { span, .. } if span < self.tile.bn => {
-                format!(
-                    "too long to be held, so that each is read {} times, mostly from the L2 cache",
-                    self.program.stages.len() + 1
-                )
-            }
-            TileShape::Sm90a { .. } => "held as accumulators, since a row lies in one tile: one kernel for all".into(),
-            _ => "held in registers, so that memory is read once".into(),
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 #[cfg(feature = "jit")]
 use crate::ir::Side;
 use crate::plan::{Mainloop, Program, Tile};
+use crate::problem::Operation;
 use serde::{Deserialize, Serialize};
 use std::num::{NonZeroI32, NonZeroUsize};
 
@@ -47,6 +48,12 @@ pub struct Preferences {
 }
 
 impl Preferences {
+    /// Whether Hopper's kernel for an operation promotes: it adds up in `f32` the tensor cores' sums of 128 K elements.
+    pub(super) fn promotes(&self, operation: Operation) -> bool {
+        let scaled = operation.is_scaled();
+        operation.multiplies() && operation.dtype().sums_coarsely() && (scaled || !self.fast_accumulation)
+    }
+
     /// The requests, as calls of the methods of [`Gemm`](crate::Gemm).
     #[cfg(feature = "jit")]
     pub(crate) fn stated(&self) -> impl Iterator<Item = String> {

@@ -9,47 +9,16 @@
 //! operands: a launch, and the sums written once and read once. For `sm90a` the estimates were compared with measured
 //! times, and decide. For other mainloops they only say what is worth trying (`docs/measurements/0041-split-k.md`).
 
-use crate::args::{Slot, fit_operation, slots};
+use crate::args::{Slot, slots};
 use crate::check::{Checked, check};
 use crate::ir::graph::{Graph, Node};
 use crate::ir::{Operand, Order, Sink, SinkKind};
-use crate::plan::choice::tiles;
 use crate::plan::launch::repack::{BANDWIDTH, LAUNCH};
 use crate::plan::mainloop::patches;
+use crate::plan::request::PlanRequest;
 use crate::plan::transposed::lies_in_columns;
-use crate::plan::{KernelPlan, Mainloop, PlanError, Preferences, Problem, TMA_UNIT, rows};
+use crate::plan::{KernelPlan, PlanError, Preferences, Problem, SplitK, TMA_UNIT, planner};
 use crate::problem::{GradientOf, Operation, Shape};
-use crate::target::{Gpu, Target};
-use serde::Serialize;
-use std::num::NonZeroUsize;
-
-/// The product of a plan of two kernels: one that splits K, or one whose second kernel reduces rows.
-#[derive(Clone, Debug, Serialize)]
-pub struct SplitK {
-    /// The number of parts of K; 1 if rows are reduced.
-    pub parts: usize,
-    /// The operation as the user sees it.
-    pub operation: Operation,
-    /// The layout of the sums of the parts.
-    pub sums: Operand,
-    /// The kernel that multiplies, with a batch entry for each part.
-    pub product: Box<KernelPlan>,
-    /// Why the rows are not reduced in the product's own kernel.
-    pub why: String,
-}
-
-/// The inputs of a plan.
-#[derive(Clone, Copy)]
-pub(super) struct PlanRequest<'r> {
-    pub operation: Operation,
-    pub epilogue: &'r Checked,
-    pub problem: &'r Problem,
-    pub target: Target,
-    pub gpu: Gpu,
-    pub preferences: Preferences,
-    /// The number of matrices whose sum is a pointwise operation's accumulator.
-    pub parts: usize,
-}
 
 /// The most parts.
 const MOST: usize = 64;
@@ -60,7 +29,7 @@ const LINES: usize = 128;
 /// The fewest K elements of a part. Shorter parts gain nothing.
 const LEAST_TERMS: usize = 256;
 /// The longest time that is worth a split, as a share of the time in one piece.
-const WORTHWHILE: f64 = 0.85;
+pub(super) const WORTHWHILE: f64 = 0.85;
 /// Bytes of A and B that memory delivers in a nanosecond: what `gemv` reaches on an H200.
 const MEMORY: f64 = 4.35e3;
 /// Bytes a nanosecond that one multiprocessor takes in, however few of them work, and that all of them take in
@@ -70,110 +39,8 @@ const TAKEN_IN_TOGETHER: f64 = 11_000.0;
 /// Alignment of the rows of the sums in bytes.
 const ROW: usize = 16;
 
-/// Plans a problem. K is split if the caller asks for it, or if `sm90a` multiplies and the estimates expect it to pay.
-/// The verdict states the estimates.
-pub(super) fn plan(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
-    if request.problem.shape.is_too_large() {
-        return Err(PlanError::TooLarge(request.problem.shape));
-    }
-    if request.gpu.multiprocessors == 0 {
-        return Err(PlanError::NoMultiprocessors(request.target));
-    }
-    let whole = || KernelPlan::whole(request);
-    if rows::reduces(request.epilogue) && request.operation.multiplies() {
-        return behind_product(request);
-    }
-    if rows::reduces(request.epilogue) && request.operation.pooling().is_some() {
-        let why = "it stands behind a pool; store what the pool comes to, and reduce that with `Gemm::pointwise`".into();
-        return Err(PlanError::Reduction { why });
-    }
-    match (request.preferences.split_k.map(NonZeroUsize::get), obstacle(request)) {
-        (Some(1), _) => whole(),
-        (Some(parts), Some(why)) => Err(PlanError::Split { parts, why }),
-        (Some(parts), None) => {
-            if let Err(why) = terms_of_part(request.operation, request.problem.shape.k, parts) {
-                return Err(PlanError::Split { parts, why });
-            }
-            request.problem.check(&slots(request.operation, request.epilogue, request.problem.shape))?;
-            in_parts(request, parts, "it was asked for".into())
-        }
-        (None, Some(_)) => whole(),
-        (None, None) => {
-            let mut whole = whole()?;
-            if request.preferences.tile.is_some() {
-                return Ok(whole);
-            }
-            let Some((parts, time, alone)) = best(request, &whole) else { return Ok(whole) };
-            let pays = time < WORTHWHILE * alone;
-            let [time, alone] = [time, alone].map(|nanoseconds| nanoseconds / 1e3);
-            let estimates = format!("estimated at {time:.1} us, in one piece at {alone:.1} us");
-            // Without a split a gradient of filters has few tiles and millions of terms: no estimate is as far off as that.
-            let of_filters = request.operation.patches().is_some_and(|patches| !patches.are_rows());
-            if pays && (whole.mainloop() == Mainloop::Sm90a || of_filters) {
-                return in_parts(request, parts, estimates);
-            }
-            let pays = if pays { "worth trying with `Gemm::split_k`" } else { "not worth it" };
-            whole.choice.split(parts, false, format!("{pays}: {estimates}"));
-            Ok(whole)
-        }
-    }
-}
-
-/// Plans an epilogue that uses the results of its rows' reductions behind a product. If no tile has whole rows, the product
-/// stores its accumulators.
-fn behind_product(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
-    if request.epilogue.summed_operand().is_some() {
-        let why = "it sums an operand of the product beside them".into();
-        return Err(PlanError::Reduction { why });
-    }
-    fit_operation(request.operation, request.epilogue)?;
-    request.problem.check(&slots(request.operation, request.epilogue, request.problem.shape))?;
-    match request.preferences.split_k.map(NonZeroUsize::get) {
-        Some(parts) if parts > 1 => {
-            let why = "the kernel that reduces rows adds up no parts".into();
-            Err(PlanError::Split { parts, why })
-        }
-        _ => {
-            let one = rows::in_one(request);
-            if let Ok(one) = &one
-                && request.preferences.tile.is_some()
-            {
-                return Ok(one.clone());
-            }
-            let mut two = in_parts(request, 1, String::new())?;
-            let why = match one {
-                Err(why) => why,
-                Ok(mut one) => {
-                    let [whole, product] = [&one, two.product()].map(|plan| plan.choice.nanoseconds().unwrap_or(0) as f64);
-                    let parts = product + second(&two, request.problem.shape);
-                    let estimates = format!("in one kernel {:.1} us, in two {:.1} us", whole / 1e3, parts / 1e3);
-                    if whole > parts {
-                        format!("two are estimated to be faster: {estimates}")
-                    } else if request.preferences.mainloop == Some(Mainloop::Sm90a) {
-                        one.choice.whole_rows(estimates);
-                        return Ok(one);
-                    } else {
-                        // The one kernel was timed on a GPU, and its results were not yet compared there.
-                        format!("`Gemm::mainloop(Mainloop::Sm90a)` asks for one, which is not yet proven on a GPU: {estimates}")
-                    }
-                }
-            };
-            if let Some(split) = &mut two.split {
-                split.why = why;
-            }
-            Ok(two)
-        }
-    }
-}
-
-/// Estimated nanoseconds of a kernel that reads what the product stores.
-fn second(two: &KernelPlan, shape: Shape) -> f64 {
-    let bytes = two.split.as_ref().map_or(0, |split| split.bytes(shape));
-    1e9 * (LAUNCH + 2.0 * bytes as f64 / BANDWIDTH)
-}
-
 /// Why K of a problem cannot be split.
-fn obstacle(request: &PlanRequest<'_>) -> Option<String> {
+pub(super) fn obstacle(request: &PlanRequest<'_>) -> Option<String> {
     let shape = request.problem.shape;
     match request.operation {
         Operation::Pool { .. } | Operation::Pointwise { .. } => Some("the operation has no product".into()),
@@ -203,7 +70,7 @@ fn obstacle(request: &PlanRequest<'_>) -> Option<String> {
 
 /// K elements of each of so many parts, or why there are none. Parts are equal, except that the last part of the gradient of
 /// filters may be shorter: its K are pixels, behind which mainloops read zeros.
-fn terms_of_part(operation: Operation, k: usize, parts: usize) -> Result<usize, String> {
+pub(super) fn terms_of_part(operation: Operation, k: usize, parts: usize) -> Result<usize, String> {
     let whole = whole_terms(operation);
     if parts > MOST {
         return Err(format!("{MOST} are the most"));
@@ -230,7 +97,7 @@ const fn whole_terms(operation: Operation) -> usize {
 
 /// The best number of parts by estimate, its time, and the time in one piece, in nanoseconds. `None` if there is
 /// nothing to choose.
-fn best(request: &PlanRequest<'_>, whole: &KernelPlan) -> Option<(usize, f64, f64)> {
+pub(super) fn best(request: &PlanRequest<'_>, whole: &KernelPlan) -> Option<(usize, f64, f64)> {
     let Shape { m, n, k, .. } = request.problem.shape;
     let size = request.operation.dtype().size() as f64;
     let read = match request.operation.patches() {
@@ -249,14 +116,14 @@ fn best(request: &PlanRequest<'_>, whole: &KernelPlan) -> Option<(usize, f64, f6
         let terms = terms_of_part(request.operation, k, parts).unwrap_or(k / parts);
         let seen = Shape { k: terms, batch: parts, ..request.problem.shape };
         let seen = if plan.transposed { seen.transposed() } else { seen };
-        let (blocks, multiprocessors) = (tiles(&plan.tile, seen), request.gpu.multiprocessors as u64);
+        let (blocks, multiprocessors) = (plan.tile.count(seen), request.gpu.multiprocessors as u64);
         let each = TAKEN_IN.min(TAKEN_IN_TOGETHER / blocks.min(multiprocessors) as f64);
         let taken_in = blocks.div_ceil(multiprocessors) as f64 * lines as f64 * (seen.k / shared) as f64 * size / each;
         plan.choice.nanoseconds().map(|nanoseconds| (nanoseconds as f64).max(taken_in).max(floor))
     };
     let second = |parts: usize| 1e9 * (LAUNCH + 2.0 * 4.0 * parts as f64 * m as f64 * n as f64 / BANDWIDTH);
     let resident = request.gpu.multiprocessors.saturating_mul(3 * whole.tile.min_blocks);
-    if tiles(&whole.tile, request.problem.shape) > resident as u64 {
+    if whole.tile.count(request.problem.shape) > resident as u64 {
         return None; // No multiprocessor is idle.
     }
     let alone = time(whole, 1)?;
@@ -280,12 +147,12 @@ fn best(request: &PlanRequest<'_>, whole: &KernelPlan) -> Option<(usize, f64, f6
 }
 
 /// The plan of a split in this many parts.
-fn in_parts(request: &PlanRequest<'_>, parts: usize, reason: String) -> Result<KernelPlan, PlanError> {
+pub(super) fn in_parts(request: &PlanRequest<'_>, parts: usize, reason: String) -> Result<KernelPlan, PlanError> {
     let PlanRequest { operation, epilogue, problem, target, gpu, preferences, .. } = *request;
     let product = product(request, parts)?;
     let sums = sums(operation, epilogue);
     let Preferences { math, programmatic, .. } = preferences;
-    let mut plan = KernelPlan::whole(&PlanRequest {
+    let mut plan = planner::one(&PlanRequest {
         operation: Operation::Pointwise { dtype: sums.dtype, order: sums.order },
         epilogue,
         problem: &sums_of(problem, sums),
@@ -330,7 +197,7 @@ fn product(request: &PlanRequest<'_>, parts: usize) -> Result<KernelPlan, PlanEr
         Some(stride) => problem.batch_stride(name, stride),
         None => problem,
     });
-    KernelPlan::whole(&PlanRequest { epilogue: &store(sums), problem: &in_parts, preferences, parts: 1, ..*request })
+    planner::one(&PlanRequest { epilogue: &store(sums), problem: &in_parts, preferences, parts: 1, ..*request })
 }
 
 /// The layout of the sums: the order of most bytes that the epilogue reads and writes.
@@ -408,17 +275,5 @@ impl SplitK {
     /// The arguments of a launch of the product: A, B and the sums, for a user's shape.
     pub fn slots(&self, shape: Shape) -> Vec<Slot> {
         slots(self.operation, &store(self.sums), self.shape(shape))
-    }
-}
-
-impl KernelPlan {
-    /// The plan of the kernel that multiplies: this one, unless K is split.
-    pub fn product(&self) -> &KernelPlan {
-        self.split.as_ref().map_or(self, |split| &split.product)
-    }
-
-    /// The mainloop that multiplies.
-    pub fn mainloop(&self) -> Mainloop {
-        self.product().tile.mainloop()
     }
 }

@@ -2,29 +2,15 @@
 
 use crate::check::{Checked, Role};
 use crate::ir::Order;
-use crate::plan::{Mainloop, choice};
+use crate::plan::Mainloop;
 use crate::problem::{Operation, Shape};
 
-/// The extent up to which an output is narrow.
-pub(super) const NARROW: usize = 128;
-
-/// Whether most bytes of the epilogue's matrices lie column by column. The few rows of a GEMV are rows, whatever
-/// its outputs are. Hopper's mainloop stages either order as fast, but its
-/// tiles have at least 64 rows: there the shorter side of a narrow output becomes the columns.
+/// Whether most bytes of the epilogue's matrices lie column by column, unless the mainloop has a reason of its own.
 pub(super) fn prefers_transposed(operation: Operation, epilogue: &Checked, mainloop: Mainloop, shape: Shape) -> bool {
     if operation.extents().is_some() {
         return false; // mainloops know which operand the images are
     }
-    if let (Mainloop::Gemv, Some(weights)) = (mainloop, operation.widened()) {
-        return weights == 0; // the weights are B
-    }
-    if mainloop == Mainloop::Gemv && shape.m.min(shape.n) <= choice::FEW {
-        return shape.m > shape.n;
-    }
-    if mainloop == Mainloop::Sm90a && shape.m.min(shape.n) <= NARROW {
-        return shape.m < shape.n;
-    }
-    lies_in_columns(operation, epilogue)
+    mainloop.rules().prefers_transposed(operation, shape).unwrap_or_else(|| lies_in_columns(operation, epilogue))
 }
 
 /// Whether most bytes of the matrices of an epilogue, and of an accumulator in memory, lie column by column.

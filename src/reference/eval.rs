@@ -4,9 +4,9 @@
 //! along N, and has one element otherwise. Steps that do not vary along M run once for a tile, and the others once for
 //! each of its rows.
 
-use super::memory::{Arguments, OperandView};
-use super::tile::EvalTile;
-use super::{Precision, product_operand};
+use super::Precision;
+use super::memory::{Arguments, OperandView, product_operand};
+use super::piece::EvalTile;
 use crate::check::Checked;
 use crate::dtype::ValueType;
 use crate::ir::Order;

@@ -5,9 +5,9 @@
 //! loop in wrapping `i32`. No allocation has the size of the problem. Panels of a convolution and of its gradients are gathered
 //! from the images and filters, group by group of the tile's columns.
 
-use super::memory::{Arguments, OperandView};
-use super::tile::EvalTile;
-use super::{Precision, product_operand};
+use super::Precision;
+use super::memory::{Arguments, OperandView, product_operand};
+use super::piece::EvalTile;
 use crate::dtype::{DType, ValueType};
 use crate::ir::{Order, Side};
 use crate::problem::{Blocks, GradientOf, Operation, Patches, ScaleField};

@@ -3,7 +3,7 @@
 use crate::args::{Args, Bound, BoundTensor, Given, HostArgs, HostBuffer, Tensor as Claim};
 use crate::check::Checked;
 use crate::dtype::DType;
-use crate::ir::axes::{M, N};
+use crate::ir::axes::{Axes, M, N};
 use crate::ir::{Constant, Operand, Order, Reduction, Sink, SinkKind};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -232,4 +232,9 @@ pub(super) fn claims<'a>(args: &'a HostArgs<'_>) -> HostArgs<'a> {
         (name.clone(), given)
     });
     Args { given: given.collect(), origin: args.origin }
+}
+
+/// An operand of the operation, described like an operand of an epilogue.
+pub(super) fn product_operand(dtype: DType, order: Order) -> Operand {
+    Operand { dtype, axes: Axes::MNL, order }
 }

@@ -45,11 +45,14 @@
 mod eval;
 mod gemm;
 mod memory;
+mod piece;
+mod precision;
 mod reduce;
 mod rows;
 mod threads;
 mod tile;
 
+pub use precision::Precision;
 #[cfg_attr(not(feature = "jit"), allow(unused_imports, reason = "only what compiles has more to do side by side"))]
 pub(crate) use threads::side_by_side;
 
@@ -59,23 +62,15 @@ use crate::args::{
 use crate::check::Checked;
 use crate::dtype::DType;
 use crate::ir::axes::{Axes, L, M, N};
-use crate::ir::{Node, Order, Reduction, Sink, SinkKind};
+use crate::ir::{Node, Reduction, Sink, SinkKind};
 use crate::pass::inline;
 use crate::problem::{Operation, Shape};
 use memory::{Arguments, Format, Strides};
+use piece::Source;
 use reduce::Reducer;
 use rows::Rooms;
 use std::sync::Arc;
-use tile::{Counter, Job, Output, Source, Targets, Task};
-
-/// The arithmetic in which an epilogue is evaluated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Precision {
-    /// The meaning of the graph: `f32` accumulation, and every primitive rounded to `f32`.
-    F32,
-    /// The oracle: `f64` throughout, one rounding at each store. Integers still wrap at 32 bits.
-    F64,
-}
+use tile::{Counter, Job, Output, Targets, Task};
 
 /// Evaluates an epilogue over an operation and writes its outputs.
 ///
@@ -258,9 +253,4 @@ fn fit(
     let slots = slots(operation, epilogue, shape);
     let bound = bind(&slots, shape, &memory::claims(args))?;
     Ok(slots.into_iter().map(|s| s.name).zip(bound).collect())
-}
-
-/// An operand of the operation, described like an operand of an epilogue.
-fn product_operand(dtype: DType, order: Order) -> crate::ir::Operand {
-    crate::ir::Operand { dtype, axes: Axes::MNL, order }
 }

@@ -5,7 +5,7 @@ use super::Shape;
 use super::eval::Frame;
 use super::gemm::Product;
 use super::memory::{Arguments, Format, OperandView, Strides};
-use super::tile::{EvalTile, Source};
+use super::piece::{EvalTile, Source};
 use crate::dtype::ValueType;
 use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::{Monoid, NodeId, Side};

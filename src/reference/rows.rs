@@ -2,8 +2,9 @@
 
 use super::eval::Results;
 use super::memory::{Arguments, Format, OperandView, Strides};
+use super::piece::Source;
 use super::reduce::Reducer;
-use super::tile::{Job, Source, Targets, Task};
+use super::tile::{Job, Targets, Task};
 use super::{Precision, Shape};
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};

@@ -7,12 +7,13 @@
 use super::eval::{EvalProgram, Frame, Results};
 use super::gemm::{Accumulators, Product};
 use super::memory::{Arguments, Format, Strides};
+use super::piece::{EvalTile, Source};
 use super::reduce::Reducer;
 use super::threads::side_by_side;
 use super::{Operation, Precision, Shape};
 use crate::check::Checked;
+use crate::ir::NodeId;
 use crate::ir::axes::{Axes, L, M, N};
-use crate::ir::{NodeId, Side};
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,26 +24,6 @@ const TILE: [usize; 2] = [128, 256];
 
 /// The fewest element operations that are worth a thread.
 const WORTH_A_THREAD: usize = 1 << 20;
-
-/// A piece of one batch entry of the output.
-pub(super) struct EvalTile {
-    pub batch: usize,
-    pub rows: Range<usize>,
-    pub columns: Range<usize>,
-}
-
-/// The source of an output's values.
-#[derive(Clone, Copy)]
-pub(super) enum Source {
-    /// A node.
-    Value(NodeId),
-    /// The product of two nodes, not rounded.
-    Product([NodeId; 2]),
-    /// The magnitude of the product.
-    Magnitude,
-    /// The elements of an operand of the product.
-    Element(Side),
-}
 
 /// A matrix that is written.
 pub(super) struct Output {
@@ -62,18 +43,6 @@ pub(super) struct Counter {
     pub format: Format,
     /// Entries of the table.
     pub length: usize,
-}
-
-impl Source {
-    /// The nodes that it needs.
-    fn values(self) -> impl Iterator<Item = NodeId> {
-        let [a, b] = match self {
-            Source::Value(id) => [Some(id), None],
-            Source::Product(factors) => factors.map(Some),
-            Source::Magnitude | Source::Element(_) => [None; 2],
-        };
-        a.into_iter().chain(b)
-    }
 }
 
 /// All that a job writes.

@@ -15,7 +15,7 @@ mod rights;
 mod softcap;
 
 use graphs::{Style, well_typed};
-use postlude::plan::{KernelPlan, Mainloop, Problem, Schedule, Tile, TileShape};
+use postlude::plan::{KernelPlan, Mainloop, Problem, Schedule, SharedRegion, Tile, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
 use proptest::prelude::*;
@@ -239,8 +239,8 @@ fn random_plans_reach_every_region() {
             note("stores of chunks", !staging.stores.is_empty() && staging.store_rows == 64);
             note("masks", !staging.bits.is_empty());
             note("vectors", !staging.vectors.is_empty());
-            note("parts", staging.part_bytes > 0);
-            note("sums", staging.sum_bytes > 0);
+            note("parts", staging.memory.of(SharedRegion::Parts).bytes > 0);
+            note("sums", staging.memory.of(SharedRegion::Sums).bytes > 0);
             note("lanes", staging.direct_store);
             note("one ring", staging.chunk_rings == 1);
             note("blocks that share K", plan.tile.parts() > 1);

@@ -5,6 +5,7 @@ use postlude::Operation;
 use postlude::dtype::ValueType;
 use postlude::ir::Side;
 use postlude::ir::axes::{Axes, L, M, N};
+use postlude::plan::SharedRegion::{Barriers, Bits, Loads, Partials, Parts, Stores, Sums, Vectors};
 use postlude::plan::{FieldValue, InstrKind, KernelPlan, PARAMETER_LIMIT, Phase, Program, Schedule, Staged, Swizzle, TileShape};
 use postlude::prelude::*;
 
@@ -52,7 +53,9 @@ pub fn shared(plan: &KernelPlan) {
     // Totals are published without the producer's help.
     let published = !plan.program.reductions.is_empty() && !only_totals(&plan.program);
     let of_reductions = if published { 2 * consumers } else { 0 };
-    let of_sums = if s.sum_bytes > 0 { 4 } else { 0 };
+    let bytes = |region| s.memory.of(region).bytes;
+    let at = |region| s.memory.of(region).at;
+    let of_sums = if bytes(Sums) > 0 { 4 } else { 0 };
     let of_delayed = if s.delayed_store { 2 * consumers * s.store_buffers } else { 0 };
     let of_partials = if plan.tile.parts() > 1 { 2 * consumers } else { 0 };
     let (turns, of_vectors) = (2, 4);
@@ -61,25 +64,23 @@ pub fn shared(plan: &KernelPlan) {
     // Vectors and sums of operands are of two tiles: one is filled while the other is read.
     let regions = vec![
         region("stages", 0, stages * stage),
-        region("stores", s.stores_at, store_chunks * s.store_bytes),
-        region("loads", s.loads_at, load_chunks * s.load_bytes),
-        region("vectors", s.vectors_at, 2 * s.vector_bytes),
-        region("masks", s.bits_at, consumers * s.bit_bytes),
-        region("parts of reductions", s.parts_at, consumers * s.part_bytes),
-        region("sums of operands", s.sums_at, 2 * s.sum_bytes),
-        region("sums of other blocks", s.partials_at, consumers * s.partial_bytes),
-        region("barriers", s.barriers_at, 8 * barriers),
+        region("stores", at(Stores), store_chunks * bytes(Stores)),
+        region("loads", at(Loads), load_chunks * bytes(Loads)),
+        region("vectors", at(Vectors), 2 * bytes(Vectors)),
+        region("masks", at(Bits), consumers * bytes(Bits)),
+        region("parts of reductions", at(Parts), consumers * bytes(Parts)),
+        region("sums of operands", at(Sums), 2 * bytes(Sums)),
+        region("sums of other blocks", at(Partials), consumers * bytes(Partials)),
+        region("barriers", at(Barriers), 8 * barriers),
     ];
     // Of every element that a consumer finishes a sum from each of the other blocks.
-    assert_eq!(s.partial_bytes, (plan.tile.parts() - 1) * s.rows * plan.tile.bn * 4, "{s:?}");
-    assert!(s.partial_bytes == 0 || s.partials_at.is_multiple_of(16), "sums come by 16 bytes: {s:?}");
-    disjoint(regions, s.shared_memory, &|| format!("{s:?}\n{}", plan.explain()));
-    assert_eq!((s.stores_at, s.barriers_at + 8 * barriers), (stages * stage, s.shared_memory), "what the template asserts");
+    assert_eq!(bytes(Partials), (plan.tile.parts() - 1) * s.rows * plan.tile.bn * 4, "{s:?}");
+    assert!(bytes(Partials) == 0 || at(Partials).is_multiple_of(16), "sums come by 16 bytes: {s:?}");
+    disjoint(regions, s.memory.end(), &|| format!("{s:?}\n{}", plan.explain()));
+    assert_eq!((at(Stores), at(Barriers) + 8 * barriers), (stages * stage, s.memory.end()), "what the template asserts");
     assert!(stages >= 2 && s.store_buffers >= 1 && (s.chunk_rings == consumers || s.chunk_rings == 1));
     assert!(s.loads.is_empty() || s.load_stages >= 1, "a load without a place");
-    for (at, to) in
-        [(s.vectors_at, 16), (s.bits_at, 16), (s.parts_at, 16), (s.sums_at, 4), (s.barriers_at, 8), (s.vector_bytes, 16)]
-    {
+    for (at, to) in [(at(Vectors), 16), (at(Bits), 16), (at(Parts), 16), (at(Sums), 4), (at(Barriers), 8), (bytes(Vectors), 16)] {
         assert!(at.is_multiple_of(to), "{at} by {to}: {s:?}");
     }
 }
@@ -116,11 +117,14 @@ pub fn chunks(plan: &KernelPlan) {
     let loads = loads_of(&[Phase::Visit]);
     assert_eq!(s.loads.iter().map(|load| load.of).collect::<Vec<_>>(), loads.iter().map(|load| load.0).collect::<Vec<_>>());
     matrices.extend(
-        s.loads.iter().zip(loads).map(|(load, (_, operand, argument))| (load, operand, argument, 64, s.loads_at, s.load_bytes)),
+        s.loads
+            .iter()
+            .zip(loads)
+            .map(|(load, (_, operand, argument))| (load, operand, argument, 64, s.memory.of(Loads).at, s.memory.of(Loads).bytes)),
     );
     for store in &s.stores {
         let stored = &program.stores[store.of];
-        matrices.push((store, stored.operand, stored.argument, s.store_rows, s.stores_at, s.store_bytes));
+        matrices.push((store, stored.operand, stored.argument, s.store_rows, s.memory.of(Stores).at, s.memory.of(Stores).bytes));
     }
     let (packed, whole): (Vec<usize>, Vec<usize>) =
         (0..program.stores.len()).partition(|i| program.stores[*i].operand.dtype.is_packed());
@@ -160,11 +164,11 @@ pub fn chunks(plan: &KernelPlan) {
         assert!(vector.bytes == extent * operand.dtype.size() && vector.at.is_multiple_of(16), "{vector:?}");
     }
     assert!(s.bits.iter().all(|mask| mask.bytes == rows * plan.tile.bn / 8));
-    pieces("load", &s.loads, s.load_bytes, plan);
-    pieces("store", &s.stores, s.store_bytes, plan);
-    pieces("mask", &s.bits, s.bit_bytes, plan);
-    pieces("vector", &s.vectors, s.vector_bytes, plan);
-    assert_eq!(s.part_bytes, plan.parts().bytes);
+    pieces("load", &s.loads, s.memory.of(Loads).bytes, plan);
+    pieces("store", &s.stores, s.memory.of(Stores).bytes, plan);
+    pieces("mask", &s.bits, s.memory.of(Bits).bytes, plan);
+    pieces("vector", &s.vectors, s.memory.of(Vectors).bytes, plan);
+    assert_eq!(s.memory.of(Parts).bytes, plan.parts().bytes);
 }
 
 /// Whether results with one element are all that is published.

@@ -172,7 +172,7 @@ fn what_does_not_fit_is_named() {
     let (a, b) = ([0.0f32; 32], [0.0f32; 24]);
     let args = HostArgs::new().input("a", &a).input("b", &b).output("d", &mut d);
     let error = conv.gemm().reference(Shape::new(9, 3, 4), args).unwrap_err().to_string();
-    assert!(error.contains("a launch of 9 x 3 x 4 was asked for, and the convolution is one of 9 x 3 x 8"), "{error}");
+    assert!(error.contains("a launch of 9 x 3 x 4 was asked for, and the images make it 9 x 3 x 8"), "{error}");
 
     let summed = Epilogue::build(|e| {
         e.store("d", e.acc(), F32);

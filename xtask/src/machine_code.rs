@@ -1,6 +1,7 @@
-//! `cargo xtask machine-code COMMIT`: which kernels have other instructions than at another commit.
+//! `cargo xtask machine-code COMMIT [--texts]`: which kernels have other instructions, or texts, than at another commit.
 //!
-//! The set of kernels is that of `tests/machine_code.rs`, as each side has it. The other commit is checked out below `target/`.
+//! The set of kernels is that of `tests/machine_code.rs`, or of `tests/kernel_texts.rs`, as each side has it. The other commit
+//! is checked out below `target/`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,24 +11,38 @@ use crate::error::{Context, Error, Result};
 use crate::nvrtc::{self, Nvrtc};
 use crate::project::{Project, call};
 
+/// What is compared, and the test that writes its digests to the file that a variable names.
+struct Compared {
+    word: &'static str,
+    test: &'static str,
+    variable: &'static str,
+    compiles: bool,
+}
+
+const INSTRUCTIONS: Compared =
+    Compared { word: "instructions", test: "machine_code", variable: "POSTLUDE_MACHINE_CODE", compiles: true };
+const TEXTS: Compared = Compared { word: "texts", test: "kernel_texts", variable: "POSTLUDE_KERNEL_TEXTS", compiles: false };
+
 pub fn run(project: &Project, args: &[String]) -> Result {
-    let [commit] = args else {
-        return Err(Error::new("`machine-code` takes a commit to compare with: `cargo xtask machine-code main`"));
+    let (commit, what) = match args {
+        [commit] => (commit, &INSTRUCTIONS),
+        [commit, texts] if texts == "--texts" => (commit, &TEXTS),
+        _ => return Err(Error::new("`machine-code` takes a commit to compare with: `cargo xtask machine-code main [--texts]`")),
     };
     let folder = project.target.join("machine-code");
     std::fs::create_dir_all(&folder).context(|| format!("cannot create {}", folder.display()))?;
-    let before = before(project, &folder, commit)?;
-    let after = digests(project, &project.root, &folder.join("after.tsv"))?;
+    let before = before(project, &folder, commit, what)?;
+    let after = digests(project, &project.root, &folder.join("after.tsv"), what)?;
     let (same, changed, missing) = compare(&before, &after);
     for line in changed.iter().chain(&missing) {
         say!("{line}");
     }
-    say!("{same} kernels have the same instructions, {} others, {} are on one side only", changed.len(), missing.len());
-    if changed.is_empty() { Ok(()) } else { Err(Error::new("machine code differs")) }
+    say!("{same} kernels have the same {}, {} others, {} are on one side only", what.word, changed.len(), missing.len());
+    if changed.is_empty() { Ok(()) } else { Err(Error::new(format!("{} differ", what.word))) }
 }
 
 /// The digests of another commit, in a checkout of its own that is removed again.
-fn before(project: &Project, folder: &Path, commit: &str) -> Result<BTreeMap<String, String>> {
+fn before(project: &Project, folder: &Path, commit: &str, what: &Compared) -> Result<BTreeMap<String, String>> {
     let tree = folder.join("tree");
     let git = |args: &[&str]| {
         let mut git = Command::new("git");
@@ -38,19 +53,21 @@ fn before(project: &Project, folder: &Path, commit: &str) -> Result<BTreeMap<Str
     // What a run that was interrupted has left.
     let _ = git(&["worktree", "remove", "--force", &path]).output();
     call(&mut git(&["worktree", "add", "--detach", "--quiet", &path, commit]))?;
-    let found = digests(project, &tree, &folder.join("before.tsv"));
+    let found = digests(project, &tree, &folder.join("before.tsv"), what);
     call(&mut git(&["worktree", "remove", "--force", &path]))?;
     found
 }
 
 /// Runs the test in a checkout, and reads what it has written.
-fn digests(project: &Project, tree: &Path, file: &PathBuf) -> Result<BTreeMap<String, String>> {
+fn digests(project: &Project, tree: &Path, file: &PathBuf, what: &Compared) -> Result<BTreeMap<String, String>> {
     let mut cargo = project.cargo();
-    cargo.current_dir(tree).args(["test", "--package", "postlude", "--test", "machine_code", "--", "--ignored", "digests"]);
-    cargo.env("CARGO_TARGET_DIR", project.target.join("machine-code/target")).env("POSTLUDE_MACHINE_CODE", file);
-    cargo.env("POSTLUDE_REQUIRE_NVRTC", "1");
-    if let Nvrtc::Folder(folder) = nvrtc::find_or_fetch(project)? {
-        cargo.env("POSTLUDE_NVRTC_PATH", folder);
+    cargo.current_dir(tree).args(["test", "--package", "postlude", "--test", what.test, "--", "--ignored", "digests"]);
+    cargo.env("CARGO_TARGET_DIR", project.target.join("machine-code/target")).env(what.variable, file);
+    if what.compiles {
+        cargo.env("POSTLUDE_REQUIRE_NVRTC", "1");
+        if let Nvrtc::Folder(folder) = nvrtc::find_or_fetch(project)? {
+            cargo.env("POSTLUDE_NVRTC_PATH", folder);
+        }
     }
     call(&mut cargo)?;
     let text = std::fs::read_to_string(file).context(|| format!("cannot read {}", file.display()))?;

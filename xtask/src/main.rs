@@ -67,8 +67,9 @@ Usage: cargo xtask COMMAND
   fuzz [--minutes N] [TEXT]
         Repeat the tests with random input, new input every time, for so long each (10), under a limit on their memory.
         TEXT selects one: entry, json, text, network or onnx.
-  machine-code COMMIT
+  machine-code COMMIT [--texts]
         Name the kernels whose instructions differ from those of another commit. Needs NVRTC, no GPU; takes ten minutes.
+          --texts        compare the texts of 8000 kernels and their plans instead, in a minute and without NVRTC
   mutants [--sample N] [--seed S] [FILE...] [-- ARGS...]
         Put small faults into the library, one at a time, and name those that no test sees. Takes about a minute for each, and
         needs no GPU.

@@ -1,6 +1,6 @@
 //! Folders by their paths.
 
-use super::no_file;
+use super::trust::no_file;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io;

@@ -1,6 +1,6 @@
 //! Folders as open files: every step is relative to one that was examined.
 
-use super::{no_file, untrusted};
+use super::trust::{no_file, untrusted};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, mkdirat, openat, readlinkat, renameat, statat, unlinkat};
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};

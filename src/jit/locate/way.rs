@@ -5,7 +5,7 @@
 //! result has another key. Two changes stay unseen: a library in a system directory that is missing from the index, and
 //! one in the run path of this program. A process then uses kernels of the previous compiler, until it compiles.
 
-use super::{FOUND, SearchPlace, libraries_in, mapped_file, places};
+use super::candidates::{SearchPlace, libraries_in, mapped_file};
 use crate::jit::CacheKey;
 use crate::jit::library::{self, Stamp};
 use std::ffi::OsString;
@@ -16,12 +16,6 @@ const INDEX: &str = "/etc/ld.so.cache";
 
 /// The directories that the loader searches first.
 const LOADER_PATH: &str = "LD_LIBRARY_PATH";
-
-/// The key of the search that [`nvrtc`](super::nvrtc) would make; `None` once it has been made.
-pub fn way() -> Option<CacheKey> {
-    let variable = |name: &str| std::env::var_os(name);
-    FOUND.get().is_none().then(|| way_through(&places(variable), variable))
-}
 
 /// The key of a search.
 pub(super) fn way_through(places: &[SearchPlace], variable: impl Fn(&str) -> Option<OsString>) -> CacheKey {
@@ -50,7 +44,7 @@ fn stamped(path: &Path) -> String {
 /// The program and the file of this code, which may both direct the loader, and the loaded libraries.
 fn of_the_process() -> Vec<String> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let own = mapped_file(&maps, way as fn() -> Option<CacheKey> as usize);
+    let own = mapped_file(&maps, of_the_process as fn() -> Vec<String> as usize);
     let mut files: Vec<PathBuf> = std::env::current_exe().ok().into_iter().chain(own).collect();
     files.extend(loaded(&maps));
     files.iter().map(|file| file.display().to_string()).collect()
@@ -67,6 +61,7 @@ fn loaded(maps: &str) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::candidates::places;
     use super::*;
     use std::fs;
 

@@ -1,10 +1,11 @@
 //! Records of libraries, beside the kernels.
 
-use super::{LIBRARIES, Store};
+use super::Store;
 use crate::jit::CacheKey;
-use crate::jit::compiler::Build;
+use crate::jit::build::Build;
 use crate::jit::envelope;
 use crate::jit::kind::FileKind;
+use crate::jit::layout::LIBRARIES;
 use crate::jit::library::{self, Library, Traced};
 use std::path::PathBuf;
 

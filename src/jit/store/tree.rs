@@ -1,30 +1,17 @@
 //! The files of a cache directory, reached through examined folders: finding, opening, placing, removing.
 
-use super::{LARGEST, Store};
+use super::Store;
 use crate::jit::fault::CacheFault;
 use crate::jit::folder::{Folder, Untrusted, fresh};
+use crate::jit::layout::{Found, LARGEST};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::PoisonError;
-use std::time::SystemTime;
 
 /// The prefix of a folder's name that occupied the place of a file.
 const ASIDE: &str = ".aside-";
-
-/// A file of the directory.
-pub(in super::super) struct Found {
-    pub path: PathBuf,
-    pub bytes: u64,
-    pub used: SystemTime,
-}
-
-impl Found {
-    pub fn new(path: PathBuf, metadata: &Metadata) -> Self {
-        Self { bytes: metadata.len(), used: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH), path }
-    }
-}
 
 impl Store {
     /// The trusted folder that contains a path of this directory, and the path's last name. With `make`, missing

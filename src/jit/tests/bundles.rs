@@ -51,7 +51,7 @@ fn damaged_files_stay_behind_and_are_listed() {
     fs::copy(files(&root.join("v1/notes"), ".note").remove(0), &compiler).unwrap();
     // A hole: it takes no room.
     let huge = kernels[1].with_extension("note");
-    File::create(&huge).unwrap().set_len(super::super::store::LARGEST + 1).unwrap();
+    File::create(&huge).unwrap().set_len(super::super::layout::LARGEST + 1).unwrap();
     let renamed = kernels[1].with_file_name(format!("{}.kernel", "0".repeat(64)));
     fs::copy(&kernels[1], &renamed).unwrap();
     let wrong: Vec<_> = cache.files().into_iter().filter_map(|file| Some((file.path, file.holds.err()?.to_string()))).collect();

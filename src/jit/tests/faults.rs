@@ -1,7 +1,7 @@
 //! Every kind of fault is a warning once in the life of a cache, and hides no other.
 
 use super::super::fault::CacheFault;
-use super::super::store::LOCKS;
+use super::super::layout::LOCKS;
 use super::super::{Config, Mode, sweep};
 use super::*;
 use std::os::unix::fs::PermissionsExt as _;

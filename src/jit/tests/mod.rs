@@ -18,7 +18,8 @@ mod trust;
 mod watch;
 
 use self::events::{heard, warnings};
-use super::compiler::{Build, Compile};
+use super::build::Build;
+use super::compiler::Compile;
 use super::error::{JitError, NotFound};
 use super::key::CacheKey;
 use super::library::{self, Stamp, Traced};

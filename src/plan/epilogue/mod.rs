@@ -3,3 +3,5 @@
 pub(super) mod operand_sums;
 pub(super) mod program;
 pub(super) mod reduce;
+pub(super) mod stage;
+pub(super) mod workspace;

@@ -18,7 +18,7 @@ use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::graph::{BuiltAt, Constant, Coordinate, Node, NodeId};
 use crate::ir::op::{Op, Signature};
 use crate::ir::{CustomOp, Monoid, Operand, Reduction, SinkKind};
-use crate::plan::{OperandSum, PlannedCount, PlannedReduction, RowReduce, Stage};
+use crate::plan::{Item, OperandSum, PlannedCount, PlannedReduction, RowReduce, Stage};
 use serde::Serialize;
 
 /// How often a value is computed.
@@ -133,23 +133,6 @@ pub enum InstrKind {
 
 fn constant_as_text<S: serde::Serializer>(constant: &Constant, s: S) -> Result<S::Ok, S::Error> {
     s.collect_str(&constant.value())
-}
-
-/// What the visit of a strip does, in order.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Item {
-    /// Compute a value.
-    Instr(usize),
-    /// A select as a branch: the values that only its arms need, then the select itself.
-    Branch {
-        /// The select.
-        select: usize,
-        /// The values that only the first arm needs.
-        then: Vec<Item>,
-        /// The values that only the second arm needs.
-        otherwise: Vec<Item>,
-    },
 }
 
 /// One store.

@@ -22,10 +22,9 @@
 //! would have the fix-up to do as well.
 
 use crate::dtype::ValueType;
-use crate::ir::axes::{Axes, L, M, N};
+use crate::ir::axes::{Axes, M, N};
 use crate::ir::{Monoid, Operand};
-use crate::plan::{KernelPlan, Tile, TileShape};
-use crate::problem::Shape;
+use crate::plan::Tile;
 use serde::Serialize;
 
 /// One reduction.
@@ -65,10 +64,6 @@ pub struct Unit {
     pub row_sharers: usize,
 }
 
-/// Bytes of the count of tiles that blocks in lockstep have begun. The count is ahead of everything else, so its
-/// address is 0 where there is no memory.
-const PROGRESS_BYTES: usize = 256;
-
 /// Bytes ahead of the parts, in which a unit notes its blocks and which of them are complete.
 pub(crate) const NOTE_BYTES: usize = 16;
 
@@ -78,18 +73,6 @@ pub struct Parts {
     /// Where the parts of each reduction begin, behind the unit's notes.
     pub at: Vec<usize>,
     /// Bytes of a unit, a multiple of 16.
-    pub bytes: usize,
-}
-
-/// Device memory of a plan, in which units leave partial results and count arrivals. It is zero before the first
-/// launch.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Workspace {
-    /// Where the slices of each reduction begin, then those of each sum of an operand.
-    pub partials: Vec<usize>,
-    /// Where the counters of each set of axes begin, then those of each sum of an operand.
-    pub arrivals: Vec<usize>,
-    /// Bytes of all of it; 0 if every unit writes its block itself and blocks are not in lockstep.
     pub bytes: usize,
 }
 
@@ -116,11 +99,11 @@ impl PlannedReduction {
 
     /// Whether a consumer combines its tiles itself and publishes once: see the module's page.
     pub(crate) fn is_total(&self, tile: &Tile) -> bool {
-        matches!(tile.shape, TileShape::Sm90a { .. }) && self.only_totals
+        tile.rules().publishers(tile).is_some() && self.only_totals
     }
 
     /// Bytes of the state of a reduction.
-    fn state_bytes(&self) -> usize {
+    pub(super) fn state_bytes(&self) -> usize {
         4 * self.monoid.words(self.value)
     }
 }
@@ -136,21 +119,17 @@ pub(crate) fn sets(reductions: &[PlannedReduction]) -> Vec<Axes> {
     sets
 }
 
-impl Tile {
-    /// The units of a tile that is visited in strips of `strip` columns.
-    pub(crate) fn unit(&self, strip: usize) -> Unit {
-        let strips = match self.shape {
-            // A lane holds two of eight consecutive columns.
-            TileShape::Sm90a { .. } => return Unit { rows: self.consumer_rows(), threads: 128, row_lanes: 4, row_sharers: 1 },
-            TileShape::Sm80 { warps_n, .. } | TileShape::Bands { warps_n, .. } => {
-                let lanes = (self.bn / warps_n / strip).clamp(1, 32);
-                return Unit { rows: self.bm, threads: self.threads, row_lanes: lanes, row_sharers: warps_n };
-            }
-            TileShape::Rows { group, .. } => group,
-            _ => (self.bn / strip).max(1),
-        };
+impl Unit {
+    /// The block, if so many strips are side by side in a row, or so many threads share one.
+    pub(in crate::plan) fn of_strips(tile: &Tile, strips: usize) -> Unit {
         let row_lanes = strips.min(32);
-        Unit { rows: self.bm, threads: self.threads, row_lanes, row_sharers: strips / row_lanes }
+        Unit { rows: tile.bm, threads: tile.threads, row_lanes, row_sharers: strips / row_lanes }
+    }
+
+    /// The block, if so many warps share a row.
+    pub(in crate::plan) fn of_warps(tile: &Tile, warps_n: usize, strip: usize) -> Unit {
+        let row_lanes = (tile.bn / warps_n / strip).clamp(1, 32);
+        Unit { rows: tile.bm, threads: tile.threads, row_lanes, row_sharers: warps_n }
     }
 }
 
@@ -178,51 +157,5 @@ impl Parts {
             at
         });
         Parts { at: at.collect(), bytes }
-    }
-}
-
-impl Workspace {
-    /// The workspace of a plan's launches on a shape.
-    pub(crate) fn of(plan: &KernelPlan, shape: Shape) -> Workspace {
-        let blocks_launched = plan.grid(shape).map_or(usize::MAX, |[blocks, ..]| blocks as usize);
-        let shape = plan.seen(shape);
-        let reductions = &plan.program.reductions;
-        let rows = plan.tile.unit(plan.strip).rows;
-        let units = [(M, shape.m.div_ceil(rows), rows), (N, shape.n.div_ceil(plan.tile.bn), plan.tile.bn), (L, shape.batch, 1)];
-        let product = |of: &dyn Fn(&(Axes, usize, usize)) -> usize| units.iter().map(of).fold(1usize, usize::saturating_mul);
-        let blocks = |axes: Axes| product(&|(axis, count, _)| if axes.contains(*axis) { *count } else { 1 });
-        let totals =
-            |axes: Axes| reductions.iter().any(|reduction| reduction.operand.axes == axes && reduction.is_total(&plan.tile));
-        let slices = |axes: Axes| match plan.tile.shape {
-            // Each consumer of a launch publishes a total.
-            TileShape::Sm90a { consumers, .. } if totals(axes) => blocks_launched.saturating_mul(consumers),
-            _ => product(&|(axis, count, _)| if axes.contains(*axis) { 1 } else { *count }),
-        };
-        let elements = |axes: Axes| product(&|(axis, _, extent)| if axes.contains(*axis) { *extent } else { 1 });
-        let mut end = if plan.lockstep { PROGRESS_BYTES } else { 0 };
-        // A unit without company writes its block itself, but a total.
-        let mut place = |axes: Axes, bytes: usize| {
-            let at = end;
-            if slices(axes) > 1 || totals(axes) {
-                end = end.saturating_add(bytes.checked_next_multiple_of(256).unwrap_or(usize::MAX));
-            }
-            at
-        };
-        let arrivals: Vec<usize> = sets(reductions).into_iter().map(|axes| place(axes, blocks(axes).saturating_mul(4))).collect();
-        let partials = reductions.iter().map(|reduction| {
-            let axes = reduction.operand.axes;
-            let slices = if reduction.adds_as_they_arrive(&plan.tile) { 1 } else { slices(axes) };
-            let states = slices.saturating_mul(blocks(axes)).saturating_mul(elements(axes));
-            place(axes, states.saturating_mul(reduction.state_bytes()))
-        });
-        let (mut partials, mut arrivals) = (partials.collect::<Vec<usize>>(), arrivals);
-        for sum in &plan.program.sums {
-            let [blocks, bytes] = sum.workspace(&plan.tile, shape).unwrap_or_default();
-            for (list, bytes) in [(&mut arrivals, blocks.saturating_mul(4)), (&mut partials, bytes)] {
-                list.push(end);
-                end = end.saturating_add(bytes.checked_next_multiple_of(256).unwrap_or(usize::MAX));
-            }
-        }
-        Workspace { partials, arrivals, bytes: end }
     }
 }

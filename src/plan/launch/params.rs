@@ -222,7 +222,7 @@ impl Params {
             params.push(FieldType::Long, FieldValue::ScaleBatchStride(field));
         }
         for field in PatchField::ALL.into_iter().filter(|_| operation.patches().is_some()) {
-            params.push(field.field_type(), FieldValue::Patch(field));
+            params.push(if field.is_long() { FieldType::Long } else { FieldType::Int }, FieldValue::Patch(field));
         }
         for (i, argument) in arguments.iter().enumerate().filter(|(i, _)| program.uses(*i)) {
             let operand = match argument.role {

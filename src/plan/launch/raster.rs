@@ -1,38 +1,19 @@
 //! The order of the tiles: in groups that share operands in the L2 cache.
 
-use crate::plan::choice::TileRequest;
-use crate::plan::{Tile, TileShape};
+use crate::plan::Tile;
+use crate::plan::request::TileRequest;
+use std::num::NonZeroI32;
 #[cfg(any(feature = "cuda", test))]
-use {
-    crate::plan::{KernelPlan, Mainloop},
-    crate::problem::Shape,
-};
+use {crate::plan::KernelPlan, crate::problem::Shape};
 
 /// The default where the order makes no difference: times were flat from 2 to 64 on an H200 with `sm80` (8192^3) and
 /// `simt` (16384 x 16384 x 512).
 const DEFAULT: i32 = 8;
 
-/// Bytes of the L2 cache that a group's rows of A may take. On an H200, data that is fetched twice costs power, and so
-/// clock speed: groups of half or twice as many rows were 1 to 4 % slower in long slices
-/// (`docs/measurements/0007-raster-groups.md`).
-pub(in crate::plan) const GROUP_BYTES: usize = 16 << 20;
-/// The fewest and the most rows. At K = 1024, twice the most rows are 0.3 to 0.6 % slower.
-const ROWS: (usize, usize) = (2048, 4096);
-
 /// The group height of a tile: see [`Gemm::raster_group`](crate::Gemm::raster_group).
 pub(in crate::plan) fn group(tile: &Tile, request: &TileRequest<'_>) -> i32 {
-    match (request.preferences.raster_group, tile.shape) {
-        (Some(group), _) => group.get(),
-        (None, TileShape::Sm90a { cluster: [cluster, _], .. }) => {
-            let (shape, size) = (request.shape, request.operation.dtype().size());
-            let rows = (GROUP_BYTES / (shape.k * size).max(1)).clamp(ROWS.0, ROWS.1);
-            // Make the groups equal: a small group at the end would fetch B for few rows.
-            let tiles = shape.m.div_ceil(tile.bm * cluster).max(1);
-            let groups = tiles.div_ceil((rows / (tile.bm * cluster)).max(1));
-            tiles.div_ceil(groups) as i32
-        }
-        (None, _) => DEFAULT,
-    }
+    let own = || tile.rules().raster(tile, request.shape, request.operation).unwrap_or(DEFAULT);
+    request.preferences.raster_group.map_or_else(own, NonZeroI32::get)
 }
 
 #[cfg(any(feature = "cuda", test))]
@@ -40,7 +21,7 @@ impl KernelPlan {
     /// The groups that a tuner times beside a tile's own: half and twice as high, as long as that changes the order.
     /// The list is empty if tiles share no operands.
     pub(crate) fn rasters(&self, tile: &Tile, group: i32, shape: Shape) -> Vec<i32> {
-        if matches!(tile.mainloop(), Mainloop::Gemv | Mainloop::Pointwise | Mainloop::Rows) {
+        if !tile.rules().shares_operands() {
             return Vec::new();
         }
         let lines = self.lines(tile, group, shape);
@@ -58,10 +39,7 @@ impl KernelPlan {
     /// The most lines of tiles in a group: rows, or columns if it is negative. A cluster counts as one tile.
     fn lines(&self, tile: &Tile, group: i32, shape: Shape) -> i32 {
         let shape = self.seen(shape);
-        let [across, down] = match tile.shape {
-            TileShape::Sm90a { cluster: [m, n], .. } => [m * tile.bm, n * tile.bn],
-            _ => [tile.bm, tile.bn],
-        };
+        let [across, down] = tile.rules().rastered(tile);
         let lines = if group > 0 { shape.m.div_ceil(across) } else { shape.n.div_ceil(down) };
         i32::try_from(lines).unwrap_or(i32::MAX)
     }

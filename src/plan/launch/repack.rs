@@ -46,14 +46,13 @@ impl Repack {
     /// The operands of this alignment that must be copied for a mainloop; `None` if it reads both as they are.
     pub(in crate::plan) fn of(mainloop: Mainloop, operation: Operation, alignment: [usize; 2]) -> Option<Repack> {
         let transposed = Self::transposes(mainloop, operation);
-        let widened =
-            operation.widened().filter(|_| matches!(mainloop, Mainloop::Sm80 | Mainloop::Sm90a)).map(|operand| Widened {
-                operand,
-                from: operation.dtypes()[operand],
-                k_contiguous: operation.k_contiguous()[operand],
-                blocks: operation.scales()[operand],
-            });
-        let unaligned = |i: usize| mainloop == Mainloop::Sm90a && (alignment[i] < TMA_UNIT || transposed[i]);
+        let widened = operation.widened().filter(|_| mainloop.rules().widens_copies()).map(|operand| Widened {
+            operand,
+            from: operation.dtypes()[operand],
+            k_contiguous: operation.k_contiguous()[operand],
+            blocks: operation.scales()[operand],
+        });
+        let unaligned = |i: usize| mainloop.rules().is_staged() && (alignment[i] < TMA_UNIT || transposed[i]);
         let operands = [0, 1].map(|i| unaligned(i) || widened.is_some_and(|widened| widened.operand == i));
         let dtype = widened.map_or(operation.dtype(), |widened| operation.dtypes()[1 - widened.operand]);
         let needed = operation.patches().is_none() && operands.contains(&true);
@@ -64,7 +63,7 @@ impl Repack {
     pub(in crate::plan) fn transposes(mainloop: Mainloop, operation: Operation) -> [bool; 2] {
         match operation {
             Operation::Product { a, layout, .. }
-                if mainloop == Mainloop::Sm90a && a.is_eight_bits() && operation.widened().is_none() =>
+                if mainloop.rules().is_staged() && a.is_eight_bits() && operation.widened().is_none() =>
             {
                 [layout.a() == Order::ColumnMajor, layout.b() == Order::RowMajor]
             }

@@ -1,11 +1,19 @@
-//! The mainloops: their tiles, what each tile costs, what convolutions need, and the parts that only Hopper's mainloop has.
+//! The mainloops: a room for each, which answers `rules`, the list of rooms (`table`), and what several share.
 
+pub(super) mod bands;
 pub(super) mod candidates;
+pub(super) mod depthwise;
 pub(super) mod direct;
+pub(super) mod gemv;
 pub(super) mod name;
 pub(super) mod patches;
+pub(super) mod pointwise;
 pub(super) mod pool;
-mod rules;
+pub(super) mod rows;
+pub(super) mod rules;
 pub(super) mod scaled;
+pub(super) mod simt;
+pub(super) mod sm80;
 pub(super) mod sm90a;
+pub(super) mod table;
 pub(super) mod tile;

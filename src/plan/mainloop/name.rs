@@ -1,6 +1,5 @@
-//! The names of the mainloops and their tiles.
+//! The names of the mainloops.
 
-use crate::plan::{Schedule, Tile, TileShape};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -39,6 +38,9 @@ impl Mainloop {
         Mainloop::Pointwise,
     ];
 
+    /// Those of pointwise operations whose epilogue uses the results of its rows' reductions.
+    pub(in crate::plan) const OF_ROWS: [Mainloop; 1] = [Mainloop::Rows];
+
     /// The name, which is also that of its template.
     pub const fn name(self) -> &'static str {
         match self {
@@ -57,40 +59,5 @@ impl Mainloop {
 impl fmt::Display for Mainloop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
-    }
-}
-
-impl fmt::Display for Tile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}x{}", self.mainloop(), self.bm, self.bn)?;
-        match self.shape {
-            TileShape::Simt { bk, tm, tn } => write!(f, "x{bk}, {tm}x{tn} a thread"),
-            TileShape::Sm80 { bk, stages, warps_m, warps_n } => write!(f, "x{bk}, {stages} stages, {warps_m}x{warps_n} warps"),
-            TileShape::Sm90a { bk, stages, consumers, schedule, cluster: [m, n], splits_k } => {
-                let schedule = match schedule {
-                    Schedule::Cooperative => "cooperative",
-                    Schedule::PingPong => "ping-pong",
-                };
-                write!(f, "x{bk}, {stages} stages, {consumers} {schedule}")?;
-                match (splits_k, [m, n]) {
-                    (true, _) => write!(f, ", K in {n} parts"),
-                    (false, [1, 1]) => Ok(()),
-                    (false, _) => write!(f, ", cluster {m}x{n}"),
-                }
-            }
-            TileShape::Bands { lines, line, terms, warps_m, warps_n } => {
-                write!(f, "x{terms}, {lines} lines of {line} elements, {warps_m}x{warps_n} warps")
-            }
-            TileShape::Depthwise { run, .. } => write!(f, ", {} threads, {run} pixels each", self.threads),
-            TileShape::Gemv { cluster } => {
-                write!(f, ", {} threads", self.threads)?;
-                if cluster > 1 { write!(f, ", cluster {cluster}") } else { Ok(()) }
-            }
-            TileShape::Pointwise => Ok(()),
-            TileShape::Rows { group, span, .. } => {
-                write!(f, ", {group} threads a row")?;
-                if span == self.bn { write!(f, ", which they hold") } else { write!(f, ", {span} columns at a time") }
-            }
-        }
     }
 }

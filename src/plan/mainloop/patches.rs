@@ -5,10 +5,9 @@
 
 use crate::check::Checked;
 use crate::ir::axes::M;
-use crate::ir::{Operand, Order, Reduction, SinkKind};
-use crate::plan::launch::params::FieldType;
+use crate::ir::{Reduction, SinkKind};
 use crate::plan::launch::problem;
-use crate::plan::{Mainloop, Schedule, Tile, TileShape};
+use crate::plan::{Mainloop, Tile};
 use crate::problem::{GradientOf, Operation, Patches, Shape, Windows};
 use serde::Serialize;
 
@@ -145,11 +144,6 @@ impl PatchField {
         }
     }
 
-    /// Its type. Inverses of 1 have 33 bits.
-    pub(in crate::plan) const fn field_type(self) -> FieldType {
-        if self.is_long() { FieldType::Long } else { FieldType::Int }
-    }
-
     /// Whether it has more than 32 bits.
     pub(crate) const fn is_long(self) -> bool {
         matches!(self, PatchField::WindowWidthInverse | PatchField::TapPanelsInverse)
@@ -221,13 +215,12 @@ pub(in crate::plan) fn goes_by_residues(operation: Operation, epilogue: &Checked
         SinkKind::Bincount(_) => true,
         SinkKind::Store(_) => false,
     });
-    let stays = |operand: &Operand| match mainloop {
-        Mainloop::Sm90a => operand.dtype.size() == 1,
-        _ => operand.dtype.is_packed() && operand.order == Order::ColumnMajor,
-    };
     let mut matrices = epilogue.arguments().iter().filter_map(|argument| argument.role.operand());
     let rows = operation.patches().map_or(0, |patches| padded_rows(&patches, 512));
-    has_residues(operation) && !in_order && !matrices.any(|operand| stays(&operand)) && rows <= Shape::LARGEST
+    has_residues(operation)
+        && !in_order
+        && !matrices.any(|operand| mainloop.rules().keeps_order(&operand))
+        && rows <= Shape::LARGEST
 }
 
 /// Rows of a gradient of images that goes by remainders, in tiles of so many rows.
@@ -345,26 +338,6 @@ pub(in crate::plan) fn beyond_tma(patches: &Patches, size: usize) -> Option<Stri
 }
 
 impl Tile {
-    /// The rule of what reads images that a tile of Hopper's breaks, if any.
-    pub(in crate::plan) fn broken_rule_of_patches(&self, operation: Operation) -> Option<&'static str> {
-        let TileShape::Sm90a { schedule, cluster, splits_k, .. } = self.shape else { return None };
-        let patches = operation.patches()?;
-        let alone = cluster == [1; 2] && !splits_k;
-        let rules = [
-            (!self.spans_groups(operation), "a group of a convolution has filters for whole tiles of columns"),
-            (cluster[1] == 1 && !splits_k, "blocks of a cluster share the filters of a convolution, not its images"),
-            (
-                !has_residues(operation) || schedule == Schedule::Cooperative && alone,
-                "tiles with different numbers of taps belong to one block, whose consumers share them",
-            ),
-            (
-                patches.are_rows() || alone && self.bn.is_multiple_of(64),
-                "a tile of a gradient of filters has whole pieces of 64 channels, and a cluster has one block",
-            ),
-        ];
-        rules.into_iter().find(|(holds, _)| !holds).map(|(_, rule)| rule)
-    }
-
     /// Whether its columns may be filters of several groups of a convolution, which read different channels.
     pub(crate) fn spans_groups(&self, operation: Operation) -> bool {
         let grouped = operation.patches().filter(|patches| patches.are_rows() && patches.convolution.measures().groups > 1);

@@ -2,7 +2,7 @@
 
 use crate::ir::{Operand, Order};
 use crate::plan::InstrKind;
-use crate::plan::choice::TileRequest;
+use crate::plan::request::TileRequest;
 use crate::problem::{ConvShape, PoolKind, Pooling};
 
 /// Taps of a window beyond which threads share them (`SHARED` in `mainloop/pool.cuh`).

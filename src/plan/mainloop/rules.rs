@@ -1,176 +1,220 @@
-//! The rules of each mainloop's configurations. The templates state them as `static_assert`s.
+//! What the planner and the printer know of a mainloop. Each mainloop answers in a room of its own, and `table` lists the rooms.
+//!
+//! A method without a body is asked of every mainloop. The others have the answer of most.
 
-use super::tile::{Schedule, Tile, TileShape};
+use super::tile::Tile;
+use crate::check::Checked;
 use crate::dtype::DType;
-use crate::ir::Order;
-use crate::plan::TMA_UNIT;
-use crate::problem::{Layout, Operation};
+use crate::ir::{Operand, Order};
+use crate::plan::code::{Copies, Price};
+use crate::plan::epilogue::reduce::Unit;
+use crate::plan::request::TileRequest;
+use crate::plan::{Preferences, Reason};
+use crate::problem::{Operation, Shape};
+use crate::target::{Gpu, Target};
 
-/// The largest number in a tile, except for the length of rows.
-pub(super) const LARGEST: usize = 1 << 16;
-const LONGEST_ROW: usize = 1 << 24;
+/// The inputs of the choice of a mainloop. Shape and alignment describe `a` and `b` as the user sees them.
+pub(in crate::plan) struct Asked<'a> {
+    pub operation: Operation,
+    pub shape: Shape,
+    pub alignment: [usize; 2],
+    pub target: Target,
+    pub preferences: Preferences,
+    pub epilogue: &'a Checked,
+    /// Whether the caller asks for this mainloop, so that it need not pay.
+    pub forced: bool,
+}
 
-impl Tile {
-    /// The mainloop's rule that the configuration breaks, if any. The templates state the rules as `static_assert`s.
-    pub(super) fn broken_rule(&self, operation: Operation, alignment: [usize; 2], strip: usize) -> Option<&'static str> {
-        let Tile { bm, bn, threads, .. } = *self;
-        if !self.numbers().into_iter().all(|number| (1..=LARGEST).contains(&number)) {
-            return Some("every number of a tile is from 1 to 65536");
-        }
-        let strips = bn / strip;
-        let whole_rows = |rows: usize| threads.is_multiple_of(strips) && rows > 0 && rows.is_multiple_of(threads / strips);
-        let first_broken = |rules: &[(bool, &'static str)]| rules.iter().find(|(holds, _)| !holds).map(|(_, rule)| *rule);
-        if let TileShape::Sm90a { bk, consumers, schedule, cluster, splits_k, .. } = self.shape {
-            let ping_pong = schedule == Schedule::PingPong;
-            let rows = self.consumer_rows();
-            let (a, Some(layout)) = (operation.dtype(), operation.layout()) else { return Some("it multiplies") };
-            let patches_rule = self.broken_rule_of_patches(operation);
-            let halves = |extent: usize, k_major: bool, shared: usize| shared == 1 || !k_major || extent.is_multiple_of(16);
-            return first_broken(&[
-                (matches!(consumers, 1 | 2) && (!ping_pong || consumers == 2), "one or two consumers, two for ping-pong"),
-                (
-                    threads == 128 * (1 + consumers) && self.min_blocks == 1,
-                    "a producer and the consumers, one block a multiprocessor",
-                ),
-                (rows > 0 && rows.is_multiple_of(64) && bm.is_multiple_of(rows) && bm <= 256, "a consumer's rows come by 64"),
-                ((8..=256).contains(&self.multiplied_columns()) && bn.is_multiple_of(8), "8 to 256 columns, by 8"),
-                (
-                    !a.is_eight_bits() || a.sums_coarsely() || bn < 32 || bn.is_multiple_of(16),
-                    "8, 16 or 24 columns, or more by 16, of integers",
-                ),
-                (self.multiplied() <= 200, "a thread holds at most 200 accumulators"),
-                (bk > 0 && (bk * a.size()).is_multiple_of(128), "K comes by 128 bytes"),
-                (!a.is_eight_bits() || layout == Layout::TN, "operands of eight bits lie with K contiguous"),
-                (splits_k || matches!(cluster, [1, 1] | [2, 1] | [1, 2]), "a cluster is one block or two"),
-                (!splits_k || matches!(cluster, [1, 2 | 4]), "two or four blocks along N share K"),
-                (!splits_k || !ping_pong, "blocks that share K have consumers that share the tile"),
-                (!splits_k || !a.is_eight_bits(), "blocks share K of 16-bit operands"),
-                (
-                    splits_k
-                        || halves(bm, layout.a() == Order::RowMajor, cluster[1])
-                            && halves(bn, layout.b() == Order::ColumnMajor, cluster[0]),
-                    "blocks of a cluster fetch whole halves",
-                ),
-                (alignment.iter().all(|a| *a >= TMA_UNIT), "TMA copies operands aligned to 16 bytes"),
-                (takes_scales(operation, bn), "each 64 columns of a tile lie in one block of scales"),
-                (patches_rule.is_none(), patches_rule.unwrap_or_default()),
-            ]);
-        }
-        if let TileShape::Rows { group, span, together, .. } = self.shape {
-            let at_once = (threads / group.max(1)).max(1) * together.max(1);
-            return first_broken(&[
-                (
-                    [threads, group, together].iter().all(|x| x.is_power_of_two()),
-                    "threads, groups of them and rows together are powers of two",
-                ),
-                ((32..=1024).contains(&threads) && group <= threads, "a block has 32 to 1024 threads, and whole groups"),
-                (
-                    span > 0 && span.is_multiple_of((group * strip).max(8)) && bn.is_multiple_of(span),
-                    "a group's strips cover a row in whole spans",
-                ),
-                (bn <= LONGEST_ROW, "a row has at most 16777216 columns"),
-                (
-                    bm.is_multiple_of(at_once) && (bn == span || bm == at_once),
-                    "a tile has whole batches of rows, and one where they are read again",
-                ),
-            ]);
-        }
-        if matches!(self.shape, TileShape::Bands { .. } | TileShape::Depthwise { .. }) {
-            return self.broken_rule_of_direct(operation, strip);
-        }
-        if bn < 8 || strip > bn || !bn.is_multiple_of(strip) || ![bm, bn, threads].iter().all(|x| x.is_power_of_two()) {
-            return Some(
-                "extents and threads are powers of two, strips divide the columns, and eight columns share a byte of a mask",
-            );
-        }
-        match self.shape {
-            TileShape::Simt { bk, tm, tn } => {
-                let powers = [bk, tm, tn].iter().all(|x| x.is_power_of_two());
-                let lanes_n = (bn / tn.max(1)).clamp(1, 8);
-                first_broken(&[
-                    (powers && tm >= 4 && tn >= 4 && bk >= 8, "a thread owns at least 4 x 4"),
-                    ((32..=1024).contains(&threads) && threads * tm * tn == bm * bn, "whole warps own the tile"),
-                    (bm.is_multiple_of(32 / lanes_n * tm) && bn.is_multiple_of(lanes_n * tn), "whole warps cover the tile"),
-                    ((bm * bk).is_multiple_of(threads) && (bn * bk).is_multiple_of(threads), "threads share the loads evenly"),
-                    (whole_rows(bm / (tm / 4).max(1)), "threads visit whole rows"),
-                ])
-            }
-            TileShape::Sm80 { bk, stages, warps_m, warps_n } => {
-                let (dtype, Some(layout)) = (operation.dtype(), operation.layout()) else { return Some("it multiplies") };
-                let k_major = [layout.a() == Order::RowMajor, layout.b() == Order::ColumnMajor];
-                let steps = bk * dtype.size() / 32;
-                if dtype.is_eight_bits() && layout != Layout::TN {
-                    return Some("operands of eight bits lie with K contiguous");
-                }
-                if operation.is_scaled() && !bk.is_multiple_of(128) {
-                    return Some("a stage has whole pieces of 128 elements of K, which are scaled");
-                }
-                let operands = [(bm, k_major[0], alignment[0]), (bn, k_major[1], alignment[1])];
-                first_broken(&[
-                    (threads == 32 * warps_m * warps_n, "its warps are those of the block"),
-                    (bm.is_multiple_of(16 * warps_m), "a warp's rows are whole fragments"),
-                    ([32, 64, 128].contains(&(bn / warps_n)), "a warp's columns are 32, 64 or 128"),
-                    (steps >= 2 && steps.is_multiple_of(2) && stages >= 2, "both double buffers have something to alternate"),
-                    (
-                        operands
-                            .iter()
-                            .all(|&(extent, k_major, align)| copies_evenly(extent, bk, k_major, align, dtype, threads)),
-                        "copies cover a stage evenly",
-                    ),
-                ])
-            }
-            TileShape::Gemv { cluster } => {
-                let (dtype, Some(layout)) = (operation.dtype(), operation.layout()) else { return Some("it multiplies") };
-                if operation.widened().is_some() {
-                    return first_broken(&of_widened_gemv(self, operation, cluster, bm * strips));
-                }
-                let vector = 16 / dtype.size();
-                let columns = if layout.b() == Order::ColumnMajor { bn } else { vector };
-                first_broken(&[
-                    ([1, 2, 4, 8].contains(&cluster), "a cluster has 1, 2, 4 or 8 blocks"),
-                    ((32..=1024).contains(&threads), "a block has 32 to 1024 threads"),
-                    (bn.is_multiple_of(columns) && bn / columns <= 32, "a warp covers the columns"),
-                    (columns <= 16 && bm * columns <= 64, "a thread holds at most 64 sums"),
-                    (bm * strips <= threads, "one strip a thread"),
-                ])
-            }
-            TileShape::Sm90a { .. } | TileShape::Rows { .. } | TileShape::Bands { .. } | TileShape::Depthwise { .. } => None,
-            TileShape::Pointwise => first_broken(&[(whole_rows(bm), "threads visit whole rows")]),
-        }
+/// A candidate tile: why it is not meant for a problem, and its estimated time, which compares it with other tiles of its
+/// mainloop. Without a time it is estimated as it fits ([`Rules::estimate`]).
+pub(in crate::plan) struct Tried {
+    pub tile: Tile,
+    pub obstacle: Option<String>,
+    pub time: Option<f64>,
+}
+
+/// A constant of a template.
+pub(in crate::plan) type Number = (&'static str, usize);
+
+/// A mainloop.
+pub(in crate::plan) trait Rules: Sync {
+    /// Why it cannot compute an operation, or should not.
+    fn why_not(&self, asked: &Asked<'_>) -> Option<String>;
+
+    /// The tiles that may be chosen for a problem.
+    fn candidates(&self, request: &TileRequest<'_>) -> Vec<Tried>;
+
+    /// The rule that a tile breaks, if any. The templates state the rules as `static_assert`s.
+    fn broken_rule(&self, tile: &Tile, operation: Operation, alignment: [usize; 2], strip: usize) -> Option<&'static str>;
+
+    /// The numbers of a tile's own part, each of which has limits.
+    fn numbers(&self, tile: &Tile) -> Vec<usize>;
+
+    /// The template's constants. `sums` says whether operands are summed.
+    fn constants(&self, tile: &Tile, sums: bool) -> Vec<Number>;
+
+    /// A tile's own part in words, behind its rows and columns.
+    fn words(&self, tile: &Tile) -> String;
+
+    /// What a kernel costs the compiler.
+    fn price(&self, tile: &Tile) -> Price;
+
+    /// The estimated time of a tile that the caller asked for, or that [`candidates`](Rules::candidates) gives none.
+    fn estimate(&self, _tile: &Tile, _request: &TileRequest<'_>) -> f64 {
+        f64::INFINITY
+    }
+
+    /// Nanoseconds of one unit of the estimates, where it was measured.
+    fn nanoseconds(&self, _dtype: DType) -> Option<f64> {
+        None
+    }
+
+    /// Whether its estimates decide if K is split. Those of others only say what is worth trying.
+    fn decides_splits(&self) -> bool {
+        false
+    }
+
+    /// The tile as it fits beside the epilogue's operands, or the reason why it does not fit.
+    fn fit(&self, tile: &Tile, request: &TileRequest<'_>) -> Result<Tile, Reason> {
+        request.passes(0).map(|()| *tile)
+    }
+
+    /// Bytes of the mainloop's own shared memory, and rows of the slab through which accumulators pass.
+    fn memory(&self, _tile: &Tile, _dtype: DType) -> [usize; 2] {
+        [0, 0]
+    }
+
+    /// Registers that a thread needs, roughly.
+    fn registers(&self, _tile: &Tile, _operation: Operation, _strip: usize) -> usize {
+        32
+    }
+
+    /// Accumulators that a thread has in the epilogue.
+    fn accumulators(&self, tile: &Tile) -> usize {
+        tile.bm * tile.bn / tile.threads.max(1)
+    }
+
+    /// Blocks of a cluster.
+    fn cluster(&self, _tile: &Tile) -> usize {
+        1
+    }
+
+    /// Rows and columns of what counts as one tile in the order of tiles.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only what runs kernels orders tiles"))]
+    fn rastered(&self, tile: &Tile) -> [usize; 2] {
+        [tile.bm, tile.bn]
+    }
+
+    /// Blocks of a cluster that share K.
+    fn parts(&self, _tile: &Tile) -> usize {
+        1
+    }
+
+    /// Rows of the tile that a consumer computes.
+    fn consumer_rows(&self, tile: &Tile) -> usize {
+        tile.bm
+    }
+
+    /// How threads share the rows and columns of a tile.
+    fn unit(&self, tile: &Tile, strip: usize) -> Unit {
+        Unit::of_strips(tile, (tile.bn / strip).max(1))
+    }
+
+    /// The units of a block that go from tile to tile, combine totals themselves, and publish once.
+    fn publishers(&self, _tile: &Tile) -> Option<usize> {
+        None
+    }
+
+    /// How often the epilogue's code is in a kernel.
+    fn copies(&self, _tile: &Tile, strip: usize, _split_epilogue: bool) -> Copies {
+        Copies::looped(strip)
+    }
+
+    /// The grid of a launch on so many rows and columns of tiles.
+    fn grid(&self, tile: &Tile, [rows, columns]: [usize; 2], batch: usize, _gpu: Gpu) -> Option<[u32; 3]> {
+        let tiles = rows.checked_mul(columns)?.checked_mul(tile.cluster())?;
+        let slices = batch.div_ceil(65_535).max(1);
+        let entries = batch.div_ceil(slices);
+        let fits = tiles <= i32::MAX as usize && slices <= 65_535;
+        fits.then_some([tiles as u32, entries as u32, slices as u32])
+    }
+
+    /// The group height of a tile in the order of tiles, if that makes a difference.
+    fn raster(&self, _tile: &Tile, _shape: Shape, _operation: Operation) -> Option<i32> {
+        None
+    }
+
+    /// Whether tiles share operands, so that their order matters.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only what runs kernels orders tiles"))]
+    fn shares_operands(&self) -> bool {
+        true
+    }
+
+    /// Whether kernels are persistent, fetch by TMA, and stage the epilogue's operands in shared memory.
+    fn is_staged(&self) -> bool {
+        false
+    }
+
+    /// Whether kernels execute `griddepcontrol.wait` before every access to memory.
+    fn waits(&self) -> bool {
+        false
+    }
+
+    /// Whether it multiplies a copy of an operand of fewer bits, widened on the way.
+    fn widens_copies(&self) -> bool {
+        false
+    }
+
+    /// Whether what it reads of A at once are neighbouring channels of any groups.
+    fn takes_any_channels(&self) -> bool {
+        false
+    }
+
+    /// Whether it has to write a matrix in the order of rows.
+    fn keeps_order(&self, operand: &Operand) -> bool {
+        operand.dtype.is_packed() && operand.order == Order::ColumnMajor
+    }
+
+    /// Whether it computes the transposed problem, if the epilogue does not decide that.
+    fn prefers_transposed(&self, _operation: Operation, _shape: Shape) -> Option<bool> {
+        None
+    }
+
+    /// Whether a problem is planned both ways round, and the estimates decide.
+    fn is_planned_both_ways(&self, _operation: Operation, _shape: Shape) -> bool {
+        false
+    }
+
+    /// The constants of a convolution's kernel.
+    fn patch_constants(&self, _operation: Operation) -> Vec<Number> {
+        Vec::new()
+    }
+
+    /// What `explain` adds on how an operation is multiplied.
+    fn note(&self, _operation: Operation) -> Option<&'static str> {
+        None
+    }
+
+    /// How often a kernel with so many stages of reductions along rows reads its matrices, in words.
+    fn reads_of_rows(&self, _tile: &Tile, _stages: usize) -> String {
+        "held in registers, so that memory is read once".into()
     }
 }
 
-/// Whether a block's threads copy one operand's part of a stage in whole passes. A row of that part is K long if K is
-/// contiguous, otherwise M or N. Its copies are as wide as the operand's alignment.
-fn copies_evenly(extent: usize, bk: usize, k_major: bool, align: usize, dtype: DType, threads: usize) -> bool {
-    let (rows, row) = if k_major { (extent, bk * dtype.size()) } else { (bk, extent * dtype.size()) };
-    let unit = align.clamp(4, 16);
-    let bytes = threads * unit;
-    let pass = bytes / row;
-    (64..=1024).contains(&row)
-        && row.is_power_of_two()
-        && bytes.is_multiple_of(row)
-        && rows.is_multiple_of(pass)
-        && (pass.is_power_of_two() || pass.is_multiple_of(8))
-        && (align >= 4 || (align == 2 && dtype.size() == 2))
+/// The first rule that does not hold.
+pub(in crate::plan) fn first_broken(rules: &[(bool, &'static str)]) -> Option<&'static str> {
+    rules.iter().find(|(holds, _)| !holds).map(|(_, rule)| *rule)
 }
 
-/// The rules of `gemv` for weights of fewer bits. `strips` are those of a tile.
-pub(super) fn of_widened_gemv(tile: &Tile, operation: Operation, cluster: usize, strips: usize) -> [(bool, &'static str); 5] {
+/// The rule of tiles whose extents are powers of two, if it is broken.
+pub(in crate::plan) fn broken_powers(tile: &Tile, strip: usize) -> Option<&'static str> {
     let Tile { bm, bn, threads, .. } = *tile;
-    let lies = operation.widened() == Some(1) && operation.layout() == Some(Layout::TN);
-    [
-        (lies, "the operand of fewer bits is B, with K contiguous in both"),
-        (matches!(bm, 8 | 16) && matches!(bn, 16 | 32 | 64), "8 or 16 rows by 16, 32 or 64 columns"),
-        ([1, 2, 4, 8].contains(&cluster), "a cluster has 1, 2, 4 or 8 blocks"),
-        ((32..=1024).contains(&threads), "a block has 32 to 1024 threads"),
-        (strips <= threads, "one strip a thread"),
-    ]
+    (bn < 8 || strip > bn || !bn.is_multiple_of(strip) || ![bm, bn, threads].iter().all(|x| x.is_power_of_two()))
+        .then_some("extents and threads are powers of two, strips divide the columns, and eight columns share a byte of a mask")
 }
 
-/// Whether Hopper's mainloop scales the operands of a product in tiles of this many columns: 64 columns, or all of the tile,
-/// lie in one block.
-pub(super) fn takes_scales(operation: Operation, bn: usize) -> bool {
-    let whole = |lines: usize| lines == 1 || lines.is_multiple_of(64) && (bn.is_multiple_of(64) || 64 % bn == 0);
-    !operation.is_scaled() || whole(operation.scales()[1].map_or(64, |blocks| blocks.lines))
+/// Whether the threads of a block visit so many rows in whole rows.
+pub(in crate::plan) fn visits_whole_rows(tile: &Tile, strip: usize, rows: usize) -> bool {
+    let (strips, threads) = (tile.bn / strip, tile.threads);
+    threads.is_multiple_of(strips) && rows > 0 && rows.is_multiple_of(threads / strips)
 }

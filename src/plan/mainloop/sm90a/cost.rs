@@ -6,10 +6,10 @@
 //! a survey of arbitrary shapes, most of whose rows begin anywhere. `tests/choices/fit.rs` compares both with that
 //! survey (`docs/measurements/0042-survey-of-tiles.md`).
 
-use crate::plan::choice::tiles as count_tiles;
 use crate::plan::epilogue::program::{Phase, Program};
 use crate::plan::mainloop::patches;
 use crate::plan::mainloop::sm90a::staging::{chunk_columns, delays_store, is_direct_store};
+use crate::plan::request::TileRequest;
 use crate::plan::{ArgumentRuns, Schedule, Tile, TileShape};
 use crate::problem::{Layout, Operation, Shape};
 use crate::target::{Gpu, GpuModel};
@@ -198,6 +198,9 @@ const WASTED: f64 = 1.8;
 /// and short launches of few blocks have 1.7. This value lies between the two.
 pub(in crate::plan) const NANOSECONDS: f64 = 1.0 / 1.4;
 
+/// The extent up to which an output is narrow.
+pub(super) const NARROW: usize = 128;
+
 /// The inputs of an estimate beside the tile, as the kernel sees them.
 #[derive(Clone, Copy)]
 pub(in crate::plan) struct CostInputs<'r> {
@@ -211,6 +214,14 @@ pub(in crate::plan) struct CostInputs<'r> {
     pub rows_begin_at_lines: bool,
     /// Whether the kernel adds up the tensor cores' sums of a few K elements itself.
     pub promotes: bool,
+}
+
+impl<'r> CostInputs<'r> {
+    pub fn of(request: &TileRequest<'r>) -> CostInputs<'r> {
+        let &TileRequest { operation, program, argument_runs, shape, gpu, fast_math, rows_begin_at_lines, .. } = request;
+        let promotes = request.promotes();
+        CostInputs { operation, program, argument_runs, shape, gpu, fast_math, rows_begin_at_lines, promotes }
+    }
 }
 
 /// Why a tile has no registers for promoted sums, if sums are promoted: a thread holds its own sums beside those of the
@@ -306,7 +317,7 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>, model: &Co
     };
     let (shape, size) = (inputs.shape, inputs.operation.dtype().size());
     let whole = Tile { bm: tile.bm * cluster_m, bn: tile.bn * cluster_n, ..*tile };
-    let (clustered, clusters) = (cluster_m * cluster_n, count_tiles(&whole, shape) as f64);
+    let (clustered, clusters) = (cluster_m * cluster_n, whole.count(shape) as f64);
     let (blocks, multiprocessors) = (clusters * clustered as f64, inputs.gpu.multiprocessors);
     let waves = (clusters / (multiprocessors / clustered).max(1) as f64).ceil();
     let area = (tile.bm * tile.bn) as f64;
@@ -319,7 +330,7 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>, model: &Co
         Schedule::PingPong => waves * (product + besides).max(model.alone * epilogue) + model.alone * epilogue,
         Schedule::Cooperative => waves * (product + epilogue + model.restart),
     };
-    let narrow = shape.m.min(shape.n) <= crate::plan::transposed::NARROW;
+    let narrow = shape.m.min(shape.n) <= NARROW;
     let l2 = model.from_l2;
     let bytes = |lines: usize, sharing: usize| blocks * lines as f64 / sharing as f64 * terms * size as f64;
     // The larger operand of a narrow output is the rows of its tiles, and comes from memory.

@@ -12,7 +12,7 @@
 use crate::dtype::DType;
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, NANOSECONDS};
 use crate::plan::mainloop::sm90a::smem::stage_bytes;
-use crate::plan::{KernelPlan, TMA_UNIT, Tile, TileShape};
+use crate::plan::{TMA_UNIT, Tile, TileShape};
 use crate::problem::{Layout, Operation, Shape};
 use crate::target::Target;
 
@@ -199,16 +199,6 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
     let come = ((parts - 1) * tile.bm * tile.bn * size_of::<f32>()) as f64;
     let exchange = EXCHANGE * (parts as f64).log2() + come / EXCHANGED;
     (together * hurried(stages, ring, products / memory) * slower * padded + epilogue + exchange + LAUNCH) / NANOSECONDS
-}
-
-/// The plan with the shorter estimate of two, one of which is of the transposed problem. Its verdicts state the other
-/// plan's estimate.
-pub(in crate::plan) fn better(first: KernelPlan, second: Option<KernelPlan>) -> KernelPlan {
-    let Some(second) = second else { return first };
-    let time = |plan: &KernelPlan| plan.choice.estimated().unwrap_or(u64::MAX);
-    let (mut better, other) = if time(&second) < time(&first) { (second, first) } else { (first, second) };
-    better.choice.turned(other.tile, other.transposed, time(&other), time(&better));
-    better
 }
 
 /// Whether Hopper's narrow tiles read the larger operand as fast as `gemv`. They do if they need no copies, except for

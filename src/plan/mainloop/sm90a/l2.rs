@@ -5,19 +5,34 @@
 //! above some 2048^3 power limits a product's speed (`docs/measurements/0016-l2-reuse.md`).
 
 use crate::ir::{Operand, axes::L};
-use crate::plan::launch::raster::GROUP_BYTES;
 use crate::plan::mainloop::sm90a::few_rows::ROWS;
-use crate::plan::{InstrKind, KernelPlan, Phase, Program, TileShape};
+use crate::plan::{CHUNK_ROWS, InstrKind, KernelPlan, Phase, Program, Schedule, Staging, TileShape};
 use crate::problem::Shape;
 
 /// Bytes of the L2 cache of an H100 and an H200.
 const CACHE: usize = 50 << 20;
+
+/// Bytes of the L2 cache that a group's rows of A may take. On an H200, data that is fetched twice costs power, and so
+/// clock speed: groups of half or twice as many rows were 1 to 4 % slower in long slices
+/// (`docs/measurements/0007-raster-groups.md`).
+const GROUP_BYTES: usize = 16 << 20;
+/// The fewest and the most rows. At K = 1024, twice the most rows are 0.3 to 0.6 % slower.
+const GROUP_ROWS: (usize, usize) = (2048, 4096);
 
 /// Elements of a typical tile of a large product.
 const TILE: usize = 128 * 192;
 /// The fewest tiles of a block from which blocks drift apart. With 16 to 21 tiles, lockstep did not change the bytes
 /// read from memory.
 const ROUNDS: usize = 24;
+
+/// The group height of tiles, or clusters, of so many rows.
+pub(super) fn group(rows_of_tile: usize, shape: Shape, size: usize) -> i32 {
+    let rows = (GROUP_BYTES / (shape.k * size).max(1)).clamp(GROUP_ROWS.0, GROUP_ROWS.1);
+    // Make the groups equal: a small group at the end would fetch B for few rows.
+    let tiles = shape.m.div_ceil(rows_of_tile).max(1);
+    let groups = tiles.div_ceil((rows / rows_of_tile).max(1));
+    tiles.div_ceil(groups) as i32
+}
 
 /// Whether blocks drift apart, so that lockstep pays. They do if their reads during one tile exceed the cache, so that
 /// a late block no longer finds what the others have read, and if there are enough tiles to fall behind. At 65536 x
@@ -111,6 +126,17 @@ impl Priorities {
 }
 
 impl KernelPlan {
+    /// Whether a Hopper consumer goes through the chunks of a tile row by row instead of column by column. It does if
+    /// the epilogue reads matrices that exceed the cache, and a row is two chunks: silu times a matrix at 4096^3 then
+    /// costs 0.5 to 1.0 % instead of 1.5. With three chunks it costs more (`docs/measurements/0018-l2-promotion.md`).
+    pub fn chunks_by_rows(&self) -> bool {
+        let in_turns = matches!(self.tile.shape, TileShape::Sm90a { schedule: Schedule::PingPong, .. });
+        let is_pair = |s: &Staging| !s.loads.is_empty() && s.rows == 2 * CHUNK_ROWS && self.tile.bn == 2 * s.chunk;
+        // Sums over M are taken down the columns. A split epilogue covers half of the columns.
+        let by_columns = !self.program.reductions.is_empty() || self.program.splits_epilogue(self.fast_math);
+        in_turns && self.outgrows_cache && !by_columns && self.staging.as_ref().is_some_and(is_pair)
+    }
+
     /// The weights of few rows, if they take half of the cache or more, and whether tiles read them only once.
     fn weights(&self, Shape { m, n, k, .. }: Shape) -> Option<(usize, bool)> {
         let TileShape::Sm90a { cluster: [along_m, along_n], .. } = self.tile.shape else { return None };

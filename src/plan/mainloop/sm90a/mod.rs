@@ -1,9 +1,11 @@
-//! Hopper's mainloop: the cost of its tiles, its shared memory, its operands' tensor maps, its edge tiles, and the L2 cache.
+//! Hopper's mainloop: its rules, the cost of its tiles, its shared memory, its operands' tensor maps, its edge tiles, and the
+//! L2 cache.
 
 pub(in crate::plan) mod cost;
 pub(in crate::plan) mod edges;
 pub(in crate::plan) mod few_rows;
 pub(in crate::plan) mod l2;
-mod operand_maps;
+pub(in crate::plan) mod operand_maps;
+pub(in crate::plan) mod rules;
 pub(in crate::plan) mod smem;
 pub(in crate::plan) mod staging;

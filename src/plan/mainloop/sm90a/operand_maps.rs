@@ -1,8 +1,14 @@
 //! The tensor maps of A and B.
 
+use crate::dtype::DType;
 use crate::ir::Order;
-use crate::plan::{MapSource, Swizzle, TensorMap, Tile, TileShape, panel_terms};
+use crate::plan::{MapSource, Swizzle, TensorMap, Tile, TileShape};
 use crate::problem::{Layout, Operation};
+
+/// K elements in a panel of a stage: 128 bytes, which the swizzle spans.
+pub(crate) const fn panel_terms(dtype: DType) -> usize {
+    128 / dtype.size()
+}
 
 /// The maps of A and B: boxes of 128 bytes of K, or of M or N if K is the strided axis. Under multicast each block of a
 /// cluster fetches half of a box. Blocks that share K fetch everything that they multiply.

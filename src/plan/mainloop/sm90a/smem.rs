@@ -3,6 +3,7 @@
 use crate::ir::Order;
 use crate::plan::Tile;
 use crate::problem::Operation;
+use serde::Serialize;
 
 /// Bytes of a stage of the mainloop's ring.
 pub(in crate::plan) fn stage_bytes(tile: &Tile, operation: Operation, bk: usize) -> usize {
@@ -16,28 +17,121 @@ pub(in crate::plan) fn stage_bytes(tile: &Tile, operation: Operation, bk: usize)
     (tile.bm + b_columns) * bk * operation.dtype().size()
 }
 
-/// Bytes of one element of each region of shared memory.
+/// What lies in shared memory, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SharedRegion {
+    /// Stages of the mainloop.
+    Stages,
+    /// Chunks of all matrices that are written.
+    Stores,
+    /// Chunks of all matrices that are read.
+    Loads,
+    /// A tile's slices of all vectors.
+    Vectors,
+    /// A consumer's bit masks that are written.
+    Bits,
+    /// A consumer's parts of reductions.
+    Parts,
+    /// A tile's sums of operands.
+    Sums,
+    /// The sums that a consumer receives from the blocks that share K with its own.
+    Partials,
+    /// Barriers.
+    Barriers,
+}
+
+impl SharedRegion {
+    /// All of them, in their order.
+    pub const ALL: [SharedRegion; 9] = [
+        SharedRegion::Stages,
+        SharedRegion::Stores,
+        SharedRegion::Loads,
+        SharedRegion::Vectors,
+        SharedRegion::Bits,
+        SharedRegion::Parts,
+        SharedRegion::Sums,
+        SharedRegion::Partials,
+        SharedRegion::Barriers,
+    ];
+
+    /// The template's constants for an element's bytes and for the region's offset. It computes the others itself, or checks
+    /// them against these.
+    const fn names(self) -> [Option<&'static str>; 2] {
+        match self {
+            SharedRegion::Stages => [None, None],
+            SharedRegion::Stores => [Some("STORE_BYTES"), Some("AT_STORES")],
+            SharedRegion::Loads => [Some("LOAD_BYTES"), Some("AT_LOADS")],
+            SharedRegion::Vectors => [Some("VECTOR_BYTES"), Some("AT_VECTORS")],
+            SharedRegion::Bits => [Some("BIT_BYTES"), Some("AT_BITS")],
+            // The reductions' own constants have them: they are a unit's on every mainloop.
+            SharedRegion::Parts => [None, None],
+            SharedRegion::Sums => [Some("SUM_BYTES"), Some("AT_SUMS")],
+            SharedRegion::Partials => [Some("PARTIAL_BYTES"), Some("AT_PARTIALS")],
+            SharedRegion::Barriers => [None, Some("AT_BARRIERS")],
+        }
+    }
+
+    /// What its offset is a multiple of, beyond where the region before it ends.
+    const fn alignment(self) -> usize {
+        if let SharedRegion::Partials = self { 16 } else { 1 }
+    }
+}
+
+/// Where a region lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Extent {
+    /// Its offset.
+    pub at: usize,
+    /// Bytes of one element.
+    pub bytes: usize,
+    /// Elements.
+    pub count: usize,
+}
+
+/// The shared memory of a block: the one list of its regions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SharedLayout([Extent; SharedRegion::ALL.len()]);
+
+impl SharedLayout {
+    /// Where a region lies.
+    pub const fn of(&self, region: SharedRegion) -> Extent {
+        self.0[region as usize]
+    }
+
+    /// Bytes of all of it.
+    pub const fn end(&self) -> usize {
+        let last = self.0[self.0.len() - 1];
+        last.at + last.bytes * last.count
+    }
+
+    /// The names and values of the template's constants.
+    pub(in crate::plan) fn constants(&self) -> Vec<(&'static str, usize)> {
+        use SharedRegion::{Barriers, Bits, Loads, Partials, Stores, Sums, Vectors};
+        let bytes = |region: SharedRegion| region.names()[0].map(|name| (name, self.of(region).bytes));
+        let at = |region: SharedRegion| region.names()[1].map(|name| (name, self.of(region).at));
+        let always = [Loads, Stores, Bits, Vectors].into_iter().filter_map(bytes);
+        let always =
+            always.chain([Stores, Loads, Vectors, Bits, Barriers].into_iter().filter_map(at)).chain([("AT_END", self.end())]);
+        // Few kernels have these.
+        let others = [Partials, Sums].into_iter().filter(|region| self.of(*region).bytes > 0);
+        always.chain(others.flat_map(|region| bytes(region).into_iter().chain(at(region)))).collect()
+    }
+}
+
+/// Bytes of one element of each region, and what else decides how many elements there are.
 pub(in crate::plan) struct Sizes {
     pub consumers: usize,
-    /// Bytes of a stage of the mainloop.
-    pub ring: usize,
-    /// Bytes of a consumer's chunk of all matrices that are read, and of all that are written.
-    pub load: usize,
-    pub store: usize,
-    /// Bytes of a tile's vectors.
-    pub vectors: usize,
-    /// Bytes of a consumer's bit masks that are written, and of its parts of reductions.
-    pub bits: usize,
-    pub parts: usize,
+    /// Bytes of an element of each region, in the order of the regions. A barrier has eight.
+    pub bytes: [usize; SharedRegion::ALL.len()],
     /// Whether tiles publish results of reductions, which need barriers of their own.
     pub reduces: bool,
-    /// Bytes of a tile's sums of operands.
-    pub sums: usize,
-    /// Bytes of the sums that a consumer receives from the blocks that share K with its own.
-    pub partials: usize,
     /// Whether a separate warp stores the results, which takes barriers for each buffer.
     pub handed_over: bool,
 }
+
+/// Bytes of a barrier.
+pub(in crate::plan) const BARRIER: usize = 8;
 
 /// The number of elements in each ring.
 #[derive(Clone, Copy)]
@@ -49,38 +143,42 @@ pub(in crate::plan) struct Rings {
     pub chunk_rings: usize,
 }
 
-/// The offset of each region, in order, and the end of the last one.
-pub(in crate::plan) struct Places {
-    pub stores: usize,
-    pub loads: usize,
-    pub vectors: usize,
-    pub bits: usize,
-    pub parts: usize,
-    pub sums: usize,
-    pub partials: usize,
-    pub barriers: usize,
-    pub end: usize,
-}
-
 /// The most chunks that a consumer's loads run ahead.
 const MOST_LOAD_STAGES: usize = 12;
 
 impl Sizes {
-    fn places(&self, Rings { stages, load_stages, store_buffers, chunk_rings }: Rings) -> Places {
-        let stores = stages * self.ring;
-        let loads = stores + chunk_rings * store_buffers * self.store;
-        let vectors = loads + chunk_rings * load_stages * self.load;
-        let bits = vectors + 2 * self.vectors;
-        let parts = bits + self.consumers * self.bits;
-        let sums = parts + self.consumers * self.parts;
-        let partials = if self.partials > 0 { (sums + 2 * self.sums).next_multiple_of(16) } else { sums + 2 * self.sums };
-        let barriers = partials + self.consumers * self.partials;
-        let of_chunks = 2 * chunk_rings * load_stages + if chunk_rings < self.consumers { 2 } else { 0 };
-        let of_sums = 2 * self.consumers * usize::from(self.reduces) + if self.sums > 0 { 4 } else { 0 };
-        let of_stores = if self.handed_over { 2 * chunk_rings * store_buffers } else { 0 };
-        let of_partials = if self.partials > 0 { 2 * self.consumers } else { 0 };
-        let count = 2 * stages + 6 + of_chunks + of_stores + of_sums + of_partials;
-        Places { stores, loads, vectors, bits, parts, sums, partials, barriers, end: barriers + 8 * count }
+    fn bytes(&self, region: SharedRegion) -> usize {
+        self.bytes[region as usize]
+    }
+
+    /// The elements of a region.
+    fn count(&self, region: SharedRegion, Rings { stages, load_stages, store_buffers, chunk_rings }: Rings) -> usize {
+        match region {
+            SharedRegion::Stages => stages,
+            SharedRegion::Stores => chunk_rings * store_buffers,
+            SharedRegion::Loads => chunk_rings * load_stages,
+            // One is filled while the other is read.
+            SharedRegion::Vectors | SharedRegion::Sums => 2,
+            SharedRegion::Bits | SharedRegion::Parts | SharedRegion::Partials => self.consumers,
+            SharedRegion::Barriers => {
+                let of_chunks = 2 * chunk_rings * load_stages + if chunk_rings < self.consumers { 2 } else { 0 };
+                let has = |region: SharedRegion| self.bytes(region) > 0;
+                let of_sums = 2 * self.consumers * usize::from(self.reduces) + if has(SharedRegion::Sums) { 4 } else { 0 };
+                let of_stores = if self.handed_over { 2 * chunk_rings * store_buffers } else { 0 };
+                let of_partials = if has(SharedRegion::Partials) { 2 * self.consumers } else { 0 };
+                2 * stages + 6 + of_chunks + of_stores + of_sums + of_partials
+            }
+        }
+    }
+
+    fn layout(&self, rings: Rings) -> SharedLayout {
+        let mut end = 0usize;
+        SharedLayout(SharedRegion::ALL.map(|region| {
+            let (bytes, count) = (self.bytes(region), self.count(region, rings));
+            let at = if bytes > 0 { end.next_multiple_of(region.alignment()) } else { end };
+            end = at + bytes * count;
+            Extent { at, bytes, count }
+        }))
     }
 
     fn rings(&self, stages: usize, load_stages: usize) -> Rings {
@@ -91,26 +189,27 @@ impl Sizes {
     /// chunks of loads. The rest deepens the rings of the epilogue, whose tiles have `chunks` chunks.
     ///
     /// # Errors The number of missing bytes, if not even two stages fit.
-    pub fn fill(&self, most: usize, chunks: usize, limit: usize) -> Result<(Rings, Places), String> {
-        let shallow = usize::from(self.load > 0);
+    pub fn fill(&self, most: usize, chunks: usize, limit: usize) -> Result<(Rings, SharedLayout), String> {
+        let shallow = usize::from(self.bytes(SharedRegion::Loads) > 0);
         let deep = (3..=most).rev().map(|stages| self.rings(stages, 2 * shallow));
         let options = deep.chain([self.rings(3, shallow), self.rings(2, shallow)]);
-        let found = options.filter(|rings| rings.stages <= most.max(2)).find(|rings| self.places(*rings).end <= limit);
-        let lacking = || self.places(self.rings(2, shallow)).end.saturating_sub(limit);
+        let found = options.filter(|rings| rings.stages <= most.max(2)).find(|rings| self.layout(*rings).end() <= limit);
+        let lacking = || self.layout(self.rings(2, shallow)).end().saturating_sub(limit);
         let found = found.ok_or_else(|| format!("with the epilogue's matrices it lacks {} bytes of shared memory", lacking()))?;
         Ok(self.deepened(found, chunks, limit))
     }
 
     /// The rings beside this many stages if consumers share one ring for their chunks, provided that two chunks each
     /// way fit.
-    pub fn in_common(&self, stages: usize, chunks: usize, limit: usize) -> Option<(Rings, Places)> {
-        let rings = Rings { chunk_rings: 1, store_buffers: 2, ..self.rings(stages, if self.load > 0 { 2 } else { 0 }) };
-        (self.places(rings).end <= limit).then(|| self.deepened(rings, chunks, limit))
+    pub fn in_common(&self, stages: usize, chunks: usize, limit: usize) -> Option<(Rings, SharedLayout)> {
+        let ahead = if self.bytes(SharedRegion::Loads) > 0 { 2 } else { 0 };
+        let rings = Rings { chunk_rings: 1, store_buffers: 2, ..self.rings(stages, ahead) };
+        (self.layout(rings).end() <= limit).then(|| self.deepened(rings, chunks, limit))
     }
 
-    fn deepened(&self, mut found: Rings, chunks: usize, limit: usize) -> (Rings, Places) {
+    fn deepened(&self, mut found: Rings, chunks: usize, limit: usize) -> (Rings, SharedLayout) {
         let mut deepen = |deeper: fn(Rings) -> Rings, up_to: &dyn Fn(&Rings) -> bool| {
-            while up_to(&found) && self.places(deeper(found)).end <= limit {
+            while up_to(&found) && self.layout(deeper(found)).end() <= limit {
                 found = deeper(found);
             }
         };
@@ -119,9 +218,9 @@ impl Sizes {
         // A second buffer for stores is worth more than a third chunk of loads.
         deepen(more_stores, &|rings| rings.store_buffers < 2);
         // A chunk of few bytes or few columns is consumed quickly, and takes as long to arrive as any other.
-        deepen(more_loads, &|rings| self.load > 0 && rings.load_stages < chunks.clamp(4, MOST_LOAD_STAGES));
+        deepen(more_loads, &|rings| self.bytes(SharedRegion::Loads) > 0 && rings.load_stages < chunks.clamp(4, MOST_LOAD_STAGES));
         // If chunks are narrow, the next one is written long before the store has read the one before.
-        deepen(more_stores, &|rings| self.store > 0 && rings.store_buffers < chunks);
-        (found, self.places(found))
+        deepen(more_stores, &|rings| self.bytes(SharedRegion::Stores) > 0 && rings.store_buffers < chunks);
+        (found, self.layout(found))
     }
 }

@@ -12,7 +12,7 @@ use crate::ir::axes::M;
 use crate::plan::epilogue::operand_sums::lines;
 use crate::plan::mainloop::patches;
 use crate::plan::mainloop::sm90a::operand_maps::operand_maps;
-use crate::plan::mainloop::sm90a::smem::{Sizes, stage_bytes};
+use crate::plan::mainloop::sm90a::smem::{BARRIER, SharedLayout, SharedRegion, Sizes, stage_bytes};
 use crate::plan::{
     ArgumentRuns, InstrKind, MapSource, Parts, Phase, Program, Schedule, Swizzle, TMA_UNIT, TensorMap, Tile, TileShape,
     lies_along_columns,
@@ -58,38 +58,8 @@ pub struct Staging {
     pub direct_store: bool,
     /// Whether a tile's results wait in registers and leave under the next tile's products.
     pub delayed_store: bool,
-    /// Bytes of one chunk of every matrix that is read.
-    pub load_bytes: usize,
-    /// Bytes of one chunk of every matrix that is written.
-    pub store_bytes: usize,
-    /// Bytes of a consumer's part of a tile's bit masks.
-    pub bit_bytes: usize,
-    /// Bytes of one tile's slices of all vectors.
-    pub vector_bytes: usize,
-    /// Bytes of a consumer's parts of reductions.
-    pub part_bytes: usize,
-    /// Bytes of a tile's sums of the operands.
-    pub sum_bytes: usize,
-    /// Bytes of the sums that a consumer receives from the blocks that share K with its own.
-    pub partial_bytes: usize,
-    /// Where the stores begin, behind the stages of the mainloop.
-    pub stores_at: usize,
-    /// Where the loads begin.
-    pub loads_at: usize,
-    /// Where the vectors begin.
-    pub vectors_at: usize,
-    /// Where the bit masks that are written begin.
-    pub bits_at: usize,
-    /// Where the parts of reductions begin.
-    pub parts_at: usize,
-    /// Where the sums of operands begin.
-    pub sums_at: usize,
-    /// Where the sums of other blocks begin.
-    pub partials_at: usize,
-    /// Where the barriers begin.
-    pub barriers_at: usize,
-    /// Bytes of shared memory of a block.
-    pub shared_memory: usize,
+    /// The shared memory of a block.
+    pub memory: SharedLayout,
     /// The tensor maps of the kernel: those of A and B, then those of the matrices.
     #[serde(skip)]
     pub maps: Vec<TensorMap>,
@@ -106,11 +76,6 @@ pub struct Staged {
     pub bytes: usize,
     /// Its tensor map, if one can describe its chunks.
     pub map: Option<usize>,
-}
-
-/// K elements in a panel of a stage: 128 bytes, which the swizzle spans.
-pub(crate) const fn panel_terms(dtype: DType) -> usize {
-    128 / dtype.size()
 }
 
 /// Columns of a chunk: the largest power of two, up to 64, that divides a tile's columns. If that is only 16, a chunk
@@ -305,24 +270,23 @@ impl Staging {
         let limit = target.shared_memory_per_block_opt_in() as usize;
         // Rows of one remainder do not follow each other in memory.
         let scattered = patches::has_residues(operation);
-        // The fix-up of one tile's sums runs while the next tile's are taken.
-        let sum_bytes = 4 * lines(&program.sums, tile).iter().sum::<usize>();
         // The needs of chunks with this many columns, and the number of chunks in a tile.
         let of_chunks = |chunk: usize| {
             let needs = Needs::of(program, runs, tile, chunk, operand_maps(tile, operation, layout), scattered);
-            let sizes = Sizes {
-                consumers,
-                ring: stage_bytes(tile, operation, bk),
-                load: needs.load_bytes,
-                store: needs.store_bytes,
-                vectors: needs.vector_bytes,
-                bits: needs.bit_bytes,
-                parts: Parts::of(&program.reductions, tile, strip(tile, chunk)).bytes,
-                reduces: program.reductions.iter().any(|reduction| !reduction.is_total(tile)),
-                sums: sum_bytes,
-                partials: (tile.parts() - 1) * tile.consumer_rows() * tile.bn * size_of::<f32>(),
-                handed_over: delays_store(tile, program, runs) && !scattered,
-            };
+            let bytes = SharedRegion::ALL.map(|region| match region {
+                SharedRegion::Stages => stage_bytes(tile, operation, bk),
+                SharedRegion::Stores => needs.store_bytes,
+                SharedRegion::Loads => needs.load_bytes,
+                SharedRegion::Vectors => needs.vector_bytes,
+                SharedRegion::Bits => needs.bit_bytes,
+                SharedRegion::Parts => Parts::of(&program.reductions, tile, strip(tile, chunk)).bytes,
+                // The fix-up of one tile's sums runs while the next tile's are taken.
+                SharedRegion::Sums => 4 * lines(&program.sums, tile).iter().sum::<usize>(),
+                SharedRegion::Partials => (tile.parts() - 1) * tile.consumer_rows() * tile.bn * size_of::<f32>(),
+                SharedRegion::Barriers => BARRIER,
+            });
+            let reduces = program.reductions.iter().any(|reduction| !reduction.is_total(tile));
+            let sizes = Sizes { consumers, bytes, reduces, handed_over: delays_store(tile, program, runs) && !scattered };
             (needs, sizes, tile.consumer_rows() / CHUNK_ROWS * (tile.bn / chunk))
         };
         let whole = match chunk_columns(tile, program, runs) {
@@ -331,30 +295,18 @@ impl Staging {
         };
         let mut chunk = whole;
         let (mut needs, mut sizes, chunks) = of_chunks(whole);
-        let (mut rings, mut places) = sizes.fill(most, chunks, limit)?;
+        let (mut rings, mut memory) = sizes.fill(most, chunks, limit)?;
         // For ping-pong, a longer ring of stages is worth more than separate rings of chunks and wide chunks.
         let deeper = (rings.stages + 1..=most).rev().filter(|_| schedule == Schedule::PingPong);
         let widths = [whole, whole / 2].into_iter().filter(|width| *width == whole || whole == MOST_CHUNK);
         for (stages, width) in deeper.flat_map(|stages| widths.clone().map(move |width| (stages, width))) {
             let (its_needs, its_sizes, chunks) = of_chunks(width);
             if let Some(found) = its_sizes.in_common(stages, chunks, limit) {
-                (chunk, needs, sizes, (rings, places)) = (width, its_needs, its_sizes, found);
+                (chunk, needs, sizes, (rings, memory)) = (width, its_needs, its_sizes, found);
                 break;
             }
         }
-        let Needs {
-            loads,
-            stores,
-            bits,
-            vectors,
-            store_rows,
-            direct_store,
-            load_bytes,
-            store_bytes,
-            bit_bytes,
-            vector_bytes,
-            maps,
-        } = needs;
+        let Needs { loads, stores, bits, vectors, store_rows, direct_store, maps, .. } = needs;
         let staging = Staging {
             rows: tile.consumer_rows(),
             chunk,
@@ -369,22 +321,7 @@ impl Staging {
             store_rows,
             direct_store,
             delayed_store: sizes.handed_over,
-            load_bytes,
-            store_bytes,
-            bit_bytes,
-            vector_bytes,
-            part_bytes: sizes.parts,
-            sum_bytes,
-            partial_bytes: sizes.partials,
-            stores_at: places.stores,
-            loads_at: places.loads,
-            vectors_at: places.vectors,
-            bits_at: places.bits,
-            parts_at: places.parts,
-            sums_at: places.sums,
-            partials_at: places.partials,
-            barriers_at: places.barriers,
-            shared_memory: places.end,
+            memory,
             maps,
         };
         Ok((staging, rings.stages))
@@ -416,23 +353,8 @@ impl Staging {
             ("CHUNK_RINGS", self.chunk_rings),
             ("STORE_ROWS", self.store_rows),
             ("DELAYED_STORE", usize::from(self.delayed_store)),
-            ("LOAD_BYTES", self.load_bytes),
-            ("STORE_BYTES", self.store_bytes),
-            ("BIT_BYTES", self.bit_bytes),
-            ("VECTOR_BYTES", self.vector_bytes),
-            ("AT_STORES", self.stores_at),
-            ("AT_LOADS", self.loads_at),
-            ("AT_VECTORS", self.vectors_at),
-            ("AT_BITS", self.bits_at),
-            ("AT_BARRIERS", self.barriers_at),
-            ("AT_END", self.shared_memory),
         ];
-        if self.partial_bytes > 0 {
-            list.extend([("PARTIAL_BYTES", self.partial_bytes), ("AT_PARTIALS", self.partials_at)]);
-        }
-        if self.sum_bytes > 0 {
-            list.extend([("SUM_BYTES", self.sum_bytes), ("AT_SUMS", self.sums_at)]);
-        }
+        list.extend(self.memory.constants());
         list
     }
 }

@@ -1,0 +1,79 @@
+//! The workspace: device memory in which units leave partial results.
+
+use super::reduce::sets;
+use crate::ir::axes::{Axes, L, M, N};
+use crate::plan::{Program, Tile};
+use crate::problem::Shape;
+use serde::Serialize;
+
+/// Bytes of the count of tiles that blocks in lockstep have begun. The count is ahead of everything else, so its
+/// address is 0 where there is no memory.
+const PROGRESS_BYTES: usize = 256;
+
+/// What a workspace depends on, as the kernel sees it.
+pub(in crate::plan) struct Publishing<'p> {
+    pub program: &'p Program,
+    pub tile: &'p Tile,
+    pub strip: usize,
+    pub shape: Shape,
+    /// Blocks of the first dimension of the grid.
+    pub blocks: usize,
+    /// Whether blocks count the tiles that they have begun.
+    pub lockstep: bool,
+}
+
+/// Device memory of a plan, in which units leave partial results and count arrivals. It is zero before the first
+/// launch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Workspace {
+    /// Where the slices of each reduction begin, then those of each sum of an operand.
+    pub partials: Vec<usize>,
+    /// Where the counters of each set of axes begin, then those of each sum of an operand.
+    pub arrivals: Vec<usize>,
+    /// Bytes of all of it; 0 if every unit writes its block itself and blocks are not in lockstep.
+    pub bytes: usize,
+}
+
+impl Workspace {
+    /// The workspace of launches.
+    pub(in crate::plan) fn of(of: &Publishing<'_>) -> Workspace {
+        let &Publishing { program, tile, strip, shape, blocks: blocks_launched, lockstep } = of;
+        let reductions = &program.reductions;
+        let rows = tile.unit(strip).rows;
+        let units = [(M, shape.m.div_ceil(rows), rows), (N, shape.n.div_ceil(tile.bn), tile.bn), (L, shape.batch, 1)];
+        let product = |of: &dyn Fn(&(Axes, usize, usize)) -> usize| units.iter().map(of).fold(1usize, usize::saturating_mul);
+        let blocks = |axes: Axes| product(&|(axis, count, _)| if axes.contains(*axis) { *count } else { 1 });
+        let totals = |axes: Axes| reductions.iter().any(|reduction| reduction.operand.axes == axes && reduction.is_total(tile));
+        let slices = |axes: Axes| match tile.rules().publishers(tile) {
+            // Each consumer of a launch publishes a total.
+            Some(consumers) if totals(axes) => blocks_launched.saturating_mul(consumers),
+            _ => product(&|(axis, count, _)| if axes.contains(*axis) { 1 } else { *count }),
+        };
+        let elements = |axes: Axes| product(&|(axis, _, extent)| if axes.contains(*axis) { *extent } else { 1 });
+        let mut end = if lockstep { PROGRESS_BYTES } else { 0 };
+        // A unit without company writes its block itself, but a total.
+        let mut place = |axes: Axes, bytes: usize| {
+            let at = end;
+            if slices(axes) > 1 || totals(axes) {
+                end = end.saturating_add(bytes.checked_next_multiple_of(256).unwrap_or(usize::MAX));
+            }
+            at
+        };
+        let arrivals: Vec<usize> = sets(reductions).into_iter().map(|axes| place(axes, blocks(axes).saturating_mul(4))).collect();
+        let partials = reductions.iter().map(|reduction| {
+            let axes = reduction.operand.axes;
+            let slices = if reduction.adds_as_they_arrive(tile) { 1 } else { slices(axes) };
+            let states = slices.saturating_mul(blocks(axes)).saturating_mul(elements(axes));
+            place(axes, states.saturating_mul(reduction.state_bytes()))
+        });
+        let (mut partials, mut arrivals) = (partials.collect::<Vec<usize>>(), arrivals);
+        for sum in &program.sums {
+            let [blocks, bytes] = sum.workspace(tile, shape).unwrap_or_default();
+            for (list, bytes) in [(&mut arrivals, blocks.saturating_mul(4)), (&mut partials, bytes)] {
+                list.push(end);
+                end = end.saturating_add(bytes.checked_next_multiple_of(256).unwrap_or(usize::MAX));
+            }
+        }
+        Workspace { partials, arrivals, bytes: end }
+    }
+}

@@ -1,0 +1,207 @@
+//! The plan of a kernel: everything that decides it, as plain data, and what follows from that for a launch.
+
+use crate::check::Argument;
+use crate::dtype::{DType, ValueType};
+use crate::ir::Operand;
+use crate::plan::code::{self, Code};
+use crate::plan::epilogue::workspace::Publishing;
+use crate::plan::mainloop::patches;
+use crate::plan::mainloop::sm90a::cost::{self, CostInputs};
+use crate::plan::{
+    ArgumentRuns, Choice, CostModel, Instr, InstrKind, Mainloop, Params, Parts, Program, Repack, Staging, TensorMap, Tile,
+    Workspace,
+};
+#[cfg(feature = "cuda")]
+use crate::plan::{CHUNK_ROWS, MapSource, Staged, lies_along_columns};
+use crate::problem::{Operation, ScaleField, Shape};
+use crate::target::{Gpu, Target};
+use serde::Serialize;
+use std::time::Duration;
+
+/// Everything that decides a kernel.
+#[derive(Clone, Debug, Serialize)]
+pub struct KernelPlan {
+    /// The GPU architecture that it is compiled for.
+    pub target: Target,
+    /// The operation as the kernel sees it.
+    pub operation: Operation,
+    /// Whether the kernel computes the transposed problem: A and B, M and N, rows and columns exchanged.
+    pub transposed: bool,
+    /// Whether approximations are used.
+    pub fast_math: bool,
+    /// Whether the kernel itself adds up, in `f32`, the tensor cores' sums of 128 K elements.
+    pub promotes: bool,
+    /// Whether the rows of a gradient of images come by their remainders by the forward window's steps.
+    pub residues: bool,
+    /// The mainloop and its configuration.
+    pub tile: Tile,
+    /// Consecutive columns of one visit.
+    pub strip: usize,
+    /// Bytes that address, leading dimension and batch stride of `a` and `b` are multiples of.
+    pub alignment: [usize; 2],
+    /// The operands that a launch copies into aligned rows first.
+    pub repack: Option<Repack>,
+    /// The product that leaves one sum for each part of K. This kernel adds them up; its accumulator is then a matrix.
+    pub split: Option<SplitK>,
+    /// Bytes of the copies, or of the sums of parts, for the planned extents.
+    pub scratch: usize,
+    /// Group height of the rasterisation in tiles: rows, or columns if it is negative.
+    pub raster: i32,
+    /// The GPU that it is planned for: its multiprocessors and its cost model.
+    pub gpu: Gpu,
+    /// The epilogue, with its values placed in phases.
+    pub program: Program,
+    /// How its code is laid out.
+    pub code: Code,
+    /// The epilogue's arguments, as the kernel sees them.
+    #[serde(skip)]
+    pub arguments: Vec<Argument>,
+    /// How each argument lies in memory.
+    pub argument_runs: Vec<ArgumentRuns>,
+    /// The parts of the epilogue that pass through shared memory, if the mainloop stages them.
+    pub staging: Option<Staging>,
+    /// The tensor maps that a launch passes.
+    pub maps: Vec<TensorMap>,
+    /// The parameter block.
+    pub params: Params,
+    /// Whether the blocks of a persistent kernel run in lockstep: they wait for each other between tiles, so that
+    /// memory is read once for all of them.
+    pub lockstep: bool,
+    /// Whether edge tiles are shifted: the last tiles of rows and columns end where the output does, and overlap the
+    /// tiles before them.
+    pub shifted_edges: bool,
+    /// Whether the epilogue's matrices exceed the L2 cache, on the shape that the plan was made for.
+    pub outgrows_cache: bool,
+    /// Whether a launch may begin while the one before it in the stream still runs (programmatic stream serialisation).
+    /// The kernel itself waits before it touches memory.
+    pub programmatic: bool,
+    /// Whether runs of both operands begin at multiples of 128 bytes, as far as is known: lines of the L2 cache.
+    pub rows_begin_at_lines: bool,
+    /// Whether the kernel may read `a` and `b` before earlier launches are done.
+    pub constant: [bool; 2],
+    /// The weights of few rows, if the kernel prefetches their beginning into the L2 cache before earlier launches are
+    /// done.
+    pub weights: Option<usize>,
+    /// Why this tile was chosen and not another.
+    pub choice: Choice,
+}
+
+/// The product of a plan of two kernels: one that splits K, or one whose second kernel reduces rows.
+#[derive(Clone, Debug, Serialize)]
+pub struct SplitK {
+    /// The number of parts of K; 1 if rows are reduced.
+    pub parts: usize,
+    /// The operation as the user sees it.
+    pub operation: Operation,
+    /// The layout of the sums of the parts.
+    pub sums: Operand,
+    /// The kernel that multiplies, with a batch entry for each part.
+    pub product: Box<KernelPlan>,
+    /// Why the rows are not reduced in the product's own kernel.
+    pub why: String,
+}
+
+impl KernelPlan {
+    /// The estimated compile time of the kernel, on a processor like the one on which the estimate was fitted.
+    pub fn compile_time(&self) -> Duration {
+        code::compile_time(&self.tile, &self.code, &self.program)
+    }
+
+    /// A model's estimate for one of Hopper's tiles on a shape, in cycles; infinity for tiles of other mainloops.
+    pub fn tile_cycles(&self, tile: &Tile, shape: Shape, model: &CostModel) -> f64 {
+        let &KernelPlan { operation, ref program, ref argument_runs, gpu, fast_math, rows_begin_at_lines, .. } = self;
+        let shape = self.seen(shape);
+        let promotes = self.promotes;
+        let inputs = CostInputs { operation, program, argument_runs, shape, gpu, fast_math, rows_begin_at_lines, promotes };
+        cost::estimate(tile, &inputs, model)
+    }
+
+    /// Bytes of dynamic shared memory a block takes.
+    pub fn shared_memory(&self) -> usize {
+        let unstaged = || self.tile.shared_memory(self.operation.dtype(), self.parts().bytes);
+        self.staging.as_ref().map_or_else(unstaged, |s| s.memory.end())
+    }
+
+    /// The offsets of the parts of reductions in shared memory.
+    pub fn parts(&self) -> Parts {
+        Parts::of(&self.program.reductions, &self.tile, self.strip)
+    }
+
+    /// Whether the kernel moves an argument only in pieces of 16 bytes.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn needs_pieces(&self, argument: usize) -> bool {
+        let is_written = |staged: &Staged| self.program.stores[staged.of].argument == argument;
+        self.maps.iter().any(|map| map.required && map.source == MapSource::Argument(argument))
+            || self.staging.as_ref().is_some_and(|staging| staging.direct_store && staging.stores.iter().any(is_written))
+    }
+
+    /// Whether any value of the kernel, or its accumulator, is an `f64`.
+    pub(crate) fn has_doubles(&self) -> bool {
+        let is_double = |step: &Instr| step.value == ValueType::F64;
+        self.operation.accumulator() == ValueType::F64 || self.program.steps.iter().any(is_double)
+    }
+
+    /// Whether any format of the kernel is a number of eight bits.
+    pub(crate) fn has_eight_bits(&self) -> bool {
+        let rounds = |step: &Instr| match step.kind {
+            InstrKind::Apply { op, .. } => op.row().format.is_some(),
+            _ => false,
+        };
+        let mut formats = self.arguments.iter().filter_map(|argument| argument.role.dtype());
+        let mut multiplied =
+            self.operation.dtypes().into_iter().chain(ScaleField::of(self.operation).map(|s| s.format(self.operation)));
+        formats.any(DType::is_eight_bits)
+            || multiplied.any(|dtype| dtype.is_eight_bits() || dtype.is_four_bits())
+            || self.program.steps.iter().any(rounds)
+    }
+
+    /// The device memory that reductions need for launches on a shape.
+    pub fn workspace(&self, shape: Shape) -> Workspace {
+        let blocks = self.grid(shape).map_or(usize::MAX, |[blocks, ..]| blocks as usize);
+        let &KernelPlan { ref program, ref tile, strip, lockstep, .. } = self;
+        Workspace::of(&Publishing { program, tile, strip, shape: self.seen(shape), blocks, lockstep })
+    }
+
+    /// The alignment of wide accesses to an operand, in bytes: that of a strip, or of a chunk's line for masks that
+    /// pass through shared memory.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn wide_access(&self, operand: crate::ir::Operand) -> usize {
+        let staged = self.staging.as_ref().filter(|_| operand.dtype.is_packed());
+        let line = |s: &Staging| if lies_along_columns(operand.axes, operand.order) { s.chunk } else { CHUNK_ROWS };
+        operand.dtype.bytes(staged.map_or(self.strip, line)).min(16)
+    }
+
+    /// The user's shape as the kernel sees it.
+    pub fn seen(&self, shape: Shape) -> Shape {
+        match self.operation.patches().filter(|_| self.residues) {
+            Some(patches) => Shape { m: patches::padded_rows(&patches, self.tile.bm), ..shape },
+            None if self.transposed => shape.transposed(),
+            None => shape,
+        }
+    }
+
+    /// Whether the kernel itself waits for the one before it, and so may begin while that one still runs. Kernels that add up
+    /// parts of K do.
+    pub(crate) fn waits(&self) -> bool {
+        self.tile.rules().waits() || self.split.is_some()
+    }
+
+    /// The grid of a launch: the tiles of one batch entry, and the entries in two dimensions, which may count more
+    /// entries than the batch has. A persistent kernel has as many blocks as there is work and room for. `None` if
+    /// there are more tiles than a grid can count.
+    pub fn grid(&self, shape: Shape) -> Option<[u32; 3]> {
+        let shape = self.seen(shape);
+        let (rows, columns) = (shape.m.div_ceil(self.tile.bm), shape.n.div_ceil(self.tile.bn));
+        self.tile.rules().grid(&self.tile, [rows, columns], shape.batch, self.gpu)
+    }
+
+    /// The plan of the kernel that multiplies: this one, unless K is split.
+    pub fn product(&self) -> &KernelPlan {
+        self.split.as_ref().map_or(self, |split| &split.product)
+    }
+
+    /// The mainloop that multiplies.
+    pub fn mainloop(&self) -> Mainloop {
+        self.product().tile.mainloop()
+    }
+}

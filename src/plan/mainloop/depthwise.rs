@@ -1,0 +1,155 @@
+//! `depthwise`: convolutions with one channel to a filter (`templates/mainloop/depthwise.cuh`).
+//!
+//! Each filter reads one channel, so tensor cores have nothing to multiply. A thread has the same few channels of some pixels
+//! side by side, and goes through the pixels under their windows row by row.
+
+use super::direct::{self, waves};
+use super::rules::{Asked, Number, Rules, Tried, first_broken};
+use super::tile::{Tile, TileShape};
+use crate::dtype::DType;
+use crate::plan::code::{Copies, Price};
+use crate::plan::request::TileRequest;
+use crate::problem::{ConvShape, Convolution, Operation};
+
+/// Its rules.
+pub(super) struct Depthwise;
+
+/// The most pixels of a thread side by side, and registers that it may take for them.
+const LONGEST_RUN: usize = 8;
+const RUN_REGISTERS: usize = 216;
+/// The widest window of such a thread.
+const WIDEST_WINDOW: usize = 9;
+
+/// Pixels of a thread at a time, and taps of the window.
+fn own(tile: &Tile) -> [usize; 2] {
+    if let TileShape::Depthwise { run, taps } = tile.shape { [run, taps] } else { [1; 2] }
+}
+
+/// Why it cannot compute an operation.
+fn obstacle(operation: Operation) -> Option<String> {
+    let Operation::Convolution { convolution, .. } = operation else {
+        return Some("the operation is not a convolution".into());
+    };
+    let of = convolution.measures();
+    let wide = of.window[1] > WIDEST_WINDOW;
+    if convolution.channels_of_group() != 1 || convolution.filters_of_group() != 1 {
+        Some("it is for convolutions in which each channel has a filter of its own".into())
+    } else {
+        wide.then(|| format!("a thread holds a row of the window, and {} taps are more than {WIDEST_WINDOW}", of.window[1]))
+    }
+}
+
+/// The tiles for a convolution, with estimates that compare them.
+fn tiles(convolution: &Convolution, dtype: DType, request: &TileRequest<'_>) -> Vec<(Tile, f64)> {
+    const THREADS: usize = 128;
+    let (of, [_, q]) = (convolution.measures(), convolution.output());
+    let (strip, size) = (request.strip, dtype.size());
+    // Sums, a row of the window, two lines of pixels, addresses.
+    let registers = |run: usize| {
+        let words = dtype.value_type().storage().size() / 4;
+        (run + of.window[1]) * strip * words + 2 * pixels_under(&of, run) * (strip * size).div_ceil(4) + 24
+    };
+    // Runs do not cross the end of a row of output pixels.
+    let fits = |run: &usize| q.is_multiple_of(*run) && (registers(*run) <= RUN_REGISTERS || *run == 1);
+    let taps = convolution.taps();
+    let mut all = Vec::new();
+    for run in (1..=LONGEST_RUN).rev().filter(fits).take(3) {
+        for bn in [64, 32, 16].into_iter().filter(|bn| bn / strip <= 32 && bn >= &strip) {
+            for passes in [1, 2, 4] {
+                let bm = THREADS / (bn / strip) * run * passes;
+                let min_blocks = (65_536 / (THREADS * registers(run).next_multiple_of(8))).clamp(1, 8);
+                let tile = Tile { bm, bn, shape: TileShape::Depthwise { run, taps }, threads: THREADS, min_blocks };
+                // Columns behind the last channel; pixels that are read for few windows; few warps; short pieces of a line of the
+                // cache; tiles that lie far apart (`docs/measurements/0049-few-channels.md`).
+                let columns = (request.shape.n.div_ceil(bn) * bn) as f64 / request.shape.n.max(1) as f64;
+                let under = 1.0 + 0.6 * pixels_under(&of, run) as f64 / (run * of.stride[1]) as f64;
+                let warps = [1.6, 1.27, 1.04, 1.0][min_blocks.min(4) - 1];
+                let pieces = if bn * size < 128 { 1.02 } else { 1.0 };
+                let apart = 1.0 + 0.03 * (passes - 1) as f64;
+                let tiles = tile.count(request.shape).max(1) as f64;
+                let idle = waves(&tile, request) * request.gpu.multiprocessors as f64 / tiles;
+                all.push((tile, columns * under * warps * pieces * apart * idle));
+            }
+        }
+    }
+    all
+}
+
+/// Pixels of a line that a run of windows reads.
+fn pixels_under(of: &ConvShape, run: usize) -> usize {
+    let mut under: Vec<usize> =
+        (0..run).flat_map(|q| (0..of.window[1]).map(move |s| q * of.stride[1] + s * of.dilation[1])).collect();
+    under.sort_unstable();
+    under.dedup();
+    under.len()
+}
+
+impl Rules for Depthwise {
+    fn why_not(&self, asked: &Asked<'_>) -> Option<String> {
+        direct::is_part(asked).or_else(|| obstacle(asked.operation))
+    }
+
+    fn candidates(&self, request: &TileRequest<'_>) -> Vec<Tried> {
+        let Operation::Convolution { dtype, convolution } = request.operation else { return Vec::new() };
+        let tiles = tiles(&convolution, dtype, request).into_iter();
+        tiles.map(|(tile, time)| Tried { tile, obstacle: None, time: Some(time) }).collect()
+    }
+
+    fn broken_rule(&self, tile: &Tile, operation: Operation, _: [usize; 2], strip: usize) -> Option<&'static str> {
+        let Operation::Convolution { convolution, .. } = operation else { return Some("it is for convolutions") };
+        let (Tile { bm, bn, threads, .. }, [run, taps], [_, q]) = (*tile, own(tile), convolution.output());
+        let threads_of_row = (bn / strip).max(1);
+        let at_once = (threads / threads_of_row).max(1) * run;
+        first_broken(&[
+            direct::strips(tile, strip),
+            (obstacle(operation).is_none(), "in its convolutions each channel has a filter, with few taps in a row"),
+            (threads.is_power_of_two() && (32..=1024).contains(&threads), "a block has 32 to 1024 threads"),
+            (threads.is_multiple_of(threads_of_row), "threads visit whole rows"),
+            (run <= 16 && (q.is_multiple_of(run)), "runs divide a row of output pixels"),
+            (bm.is_multiple_of(at_once), "a tile has whole runs of all threads"),
+            (taps == convolution.taps(), "taps are those of the convolution's window"),
+        ])
+    }
+
+    fn numbers(&self, tile: &Tile) -> Vec<usize> {
+        [&[tile.bn][..], &own(tile)].concat()
+    }
+
+    fn constants(&self, tile: &Tile, _: bool) -> Vec<Number> {
+        vec![("RUN", own(tile)[0])]
+    }
+
+    fn words(&self, tile: &Tile) -> String {
+        format!(", {} threads, {} pixels each", tile.threads, own(tile)[0])
+    }
+
+    fn price(&self, _: &Tile) -> Price {
+        Price { kernel: 150.0, thousand: 48.0, store: 36.0, word: 80.0, sum: 65.0 }
+    }
+
+    fn memory(&self, tile: &Tile, dtype: DType) -> [usize; 2] {
+        [dtype.value_type().storage().size() * own(tile)[1] * tile.bn, 0]
+    }
+
+    fn registers(&self, tile: &Tile, operation: Operation, strip: usize) -> usize {
+        operation.accumulator().storage().size() / 4 * own(tile)[0] * strip + 40
+    }
+
+    /// A thread goes from run to run. Eight columns are the most of a visit.
+    fn accumulators(&self, tile: &Tile) -> usize {
+        own(tile)[0] * 8
+    }
+
+    fn copies(&self, tile: &Tile, strip: usize, _: bool) -> Copies {
+        let [run, _] = own(tile);
+        Copies { visit: strip * run, column: strip, row: run }
+    }
+
+    fn takes_any_channels(&self) -> bool {
+        true
+    }
+
+    fn patch_constants(&self, operation: Operation) -> Vec<Number> {
+        direct::window(operation)
+    }
+}

@@ -1,0 +1,186 @@
+//! `gemv`: few rows. B passes through registers once, in full precision (`templates/mainloop/gemv.cuh`).
+
+use super::candidates::{self, Candidate, candidate};
+use super::rules::{Asked, Number, Rules, Tried, broken_powers, first_broken};
+use super::sm90a::few_rows::narrow_tiles_read_faster;
+use super::tile::{Tile, TileShape};
+use crate::dtype::DType;
+use crate::ir::Order;
+use crate::plan::code::{Copies, Price};
+use crate::plan::request::TileRequest;
+use crate::problem::{Layout, Operation, Shape};
+
+/// Its rules.
+pub(super) struct Gemv;
+
+/// The most rows for which `gemv` is considered. Reading B bounds such a product, so tensor cores gain nothing.
+const FEW: usize = 4;
+/// The most rows if weights have fewer bits than activations.
+const FEW_WIDENED: usize = 16;
+
+impl Tile {
+    pub(in crate::plan) const fn gemv(bm: usize, bn: usize, threads: usize, min_blocks: usize, cluster: usize) -> Tile {
+        Tile { bm, bn, shape: TileShape::Gemv { cluster }, threads, min_blocks }
+    }
+}
+
+/// Blocks of a cluster, which share K.
+fn own(tile: &Tile) -> usize {
+    if let TileShape::Gemv { cluster } = tile.shape { cluster } else { 1 }
+}
+
+impl Rules for Gemv {
+    fn why_not(&self, asked: &Asked<'_>) -> Option<String> {
+        let Asked { operation, shape, alignment, target, epilogue, forced, .. } = *asked;
+        if !forced && operation.widened().is_none() && shape.m.min(shape.n) > FEW {
+            return Some(format!("for at most {FEW} rows or columns"));
+        }
+        if let Some(weights) = operation.widened()
+            && (if weights == 1 { shape.m } else { shape.n }) > FEW_WIDENED
+        {
+            return Some(format!("for at most {FEW_WIDENED} rows beside weights of fewer bits"));
+        }
+        if !forced && narrow_tiles_read_faster(operation, shape, alignment, target) {
+            return Some("narrow tiles of sm90a read as fast, and multiply faster".into());
+        }
+        if epilogue.summed_operand().is_some() {
+            return Some("it has no sums of operands".into());
+        }
+        let Some(layout) = operation.layout() else { return Some("the operation has no product".into()) };
+        match operation.widened() {
+            Some(_) if layout != Layout::TN => {
+                return Some(format!("weights of fewer bits are read with K contiguous, which is TN, and these are {layout}"));
+            }
+            Some(_) if !target.has_cp_async_and_mma16() => return Some(format!("{target} has no mma.sync.m16n8k16")),
+            None if operation.is_scaled() => return Some("it has no scales along K".into()),
+            _ => {}
+        }
+        operation.patches().map(|_| "it reads matrices, and the operation is a convolution".into())
+    }
+
+    fn candidates(&self, request: &TileRequest<'_>) -> Vec<Tried> {
+        // Whether K is the contiguous axis of B.
+        let along_k = request.operation.layout().is_some_and(|layout| layout.b() == Order::ColumnMajor);
+        let list: &[Candidate] = match request.operation.widened() {
+            Some(_) => &GEMV_WIDENED,
+            None if along_k => &GEMV_K,
+            None => &GEMV_N,
+        };
+        candidates::tried(list, request)
+    }
+
+    fn broken_rule(&self, tile: &Tile, operation: Operation, _: [usize; 2], strip: usize) -> Option<&'static str> {
+        let (Tile { bm, bn, threads, .. }, cluster) = (*tile, own(tile));
+        if let Some(rule) = broken_powers(tile, strip) {
+            return Some(rule);
+        }
+        let strips = bn / strip;
+        let (dtype, Some(layout)) = (operation.dtype(), operation.layout()) else { return Some("it multiplies") };
+        if operation.widened().is_some() {
+            return first_broken(&of_widened(tile, operation, cluster, bm * strips));
+        }
+        let vector = 16 / dtype.size();
+        let columns = if layout.b() == Order::ColumnMajor { bn } else { vector };
+        first_broken(&[
+            ([1, 2, 4, 8].contains(&cluster), "a cluster has 1, 2, 4 or 8 blocks"),
+            ((32..=1024).contains(&threads), "a block has 32 to 1024 threads"),
+            (bn.is_multiple_of(columns) && bn / columns <= 32, "a warp covers the columns"),
+            (columns <= 16 && bm * columns <= 64, "a thread holds at most 64 sums"),
+            (bm * strips <= threads, "one strip a thread"),
+        ])
+    }
+
+    fn numbers(&self, tile: &Tile) -> Vec<usize> {
+        vec![tile.bn, own(tile)]
+    }
+
+    fn constants(&self, tile: &Tile, _: bool) -> Vec<Number> {
+        vec![("CLUSTER", own(tile))]
+    }
+
+    fn words(&self, tile: &Tile) -> String {
+        let cluster = own(tile);
+        format!(", {} threads", tile.threads) + &if cluster > 1 { format!(", cluster {cluster}") } else { String::new() }
+    }
+
+    fn price(&self, tile: &Tile) -> Price {
+        // The loop over K is unrolled once for each row.
+        let [kernel, thousand] = if tile.bm > 1 { [230.0, 110.0] } else { [95.0, 57.0] };
+        Price { kernel, thousand, store: 8.0, word: 45.0, sum: 0.0 }
+    }
+
+    /// A sum of every warp for each element, and the block's own sums if blocks add them up.
+    fn memory(&self, tile: &Tile, dtype: DType) -> [usize; 2] {
+        let word = dtype.value_type().storage().size();
+        [word * tile.bm * tile.bn * (tile.threads / 32 + usize::from(own(tile) > 1)), 0]
+    }
+
+    fn registers(&self, _: &Tile, _: Operation, _: usize) -> usize {
+        40
+    }
+
+    fn cluster(&self, tile: &Tile) -> usize {
+        own(tile)
+    }
+
+    fn copies(&self, _: &Tile, strip: usize, _: bool) -> Copies {
+        Copies { visit: strip, column: strip, row: 1 }
+    }
+
+    fn shares_operands(&self) -> bool {
+        false
+    }
+
+    fn waits(&self) -> bool {
+        true
+    }
+
+    /// The few rows of a GEMV are rows, and its weights are B, whatever its outputs are.
+    fn prefers_transposed(&self, operation: Operation, shape: Shape) -> Option<bool> {
+        match operation.widened() {
+            Some(weights) => Some(weights == 0),
+            None => (shape.m.min(shape.n) <= FEW).then_some(shape.m > shape.n),
+        }
+    }
+}
+
+/// The rules of `gemv` for weights of fewer bits. `strips` are those of a tile.
+fn of_widened(tile: &Tile, operation: Operation, cluster: usize, strips: usize) -> [(bool, &'static str); 5] {
+    let Tile { bm, bn, threads, .. } = *tile;
+    let lies = operation.widened() == Some(1) && operation.layout() == Some(Layout::TN);
+    [
+        (lies, "the operand of fewer bits is B, with K contiguous in both"),
+        (matches!(bm, 8 | 16) && matches!(bn, 16 | 32 | 64), "8 or 16 rows by 16, 32 or 64 columns"),
+        ([1, 2, 4, 8].contains(&cluster), "a cluster has 1, 2, 4 or 8 blocks"),
+        ((32..=1024).contains(&threads), "a block has 32 to 1024 threads"),
+        (strips <= threads, "one strip a thread"),
+    ]
+}
+
+/// Tiles for few rows, if B has K contiguous. The times are those of a block.
+static GEMV_K: [Candidate; 3] = [
+    candidate(Tile::gemv(1, 8, 256, 4, 1), 1.0, 1.0, 0.0).up_to_rows(1),
+    candidate(Tile::gemv(2, 8, 256, 3, 1), 1.1, 1.1, 0.0).up_to_rows(2),
+    candidate(Tile::gemv(4, 8, 256, 2, 1), 1.3, 1.3, 0.0),
+];
+
+/// The same with N contiguous. Blocks have to be wide, so clusters share K where there would be too few blocks.
+static GEMV_N: [Candidate; 6] = [
+    candidate(Tile::gemv(1, 64, 512, 2, 2), 10.4, 7.5, 0.0).up_to_rows(1),
+    candidate(Tile::gemv(1, 32, 256, 4, 1), 11.2, 8.4, 0.0).up_to_rows(1),
+    candidate(Tile::gemv(2, 64, 256, 3, 2), 11.0, 7.8, 0.0).up_to_rows(2),
+    candidate(Tile::gemv(4, 32, 256, 2, 2), 6.0, 6.0, 0.0),
+    candidate(Tile::gemv(4, 64, 256, 2, 1), 19.8, 15.3, 0.0),
+    candidate(Tile::gemv(4, 32, 256, 2, 1), 20.0, 15.5, 0.0),
+];
+
+/// Tiles for few rows beside weights of fewer bits. The times are those of a block, and are not measured.
+static GEMV_WIDENED: [Candidate; 7] = [
+    candidate(Tile::gemv(8, 32, 256, 2, 1), 1.4, 1.0, 0.0).up_to_rows(8),
+    candidate(Tile::gemv(8, 16, 256, 2, 1), 0.8, 0.55, 0.0).up_to_rows(8),
+    candidate(Tile::gemv(8, 64, 512, 1, 1), 2.2, 2.2, 0.0).up_to_rows(8),
+    candidate(Tile::gemv(16, 64, 256, 1, 1), 2.3, 2.3, 0.0),
+    candidate(Tile::gemv(16, 32, 256, 2, 1), 1.6, 1.2, 0.0),
+    candidate(Tile::gemv(16, 16, 256, 2, 1), 1.0, 0.7, 0.0),
+    candidate(Tile::gemv(16, 32, 512, 1, 1), 1.3, 1.3, 0.0),
+];

@@ -1,0 +1,253 @@
+//! `rows`: no product. Threads that share a row hold it, or read it again for each stage of reductions
+//! (`templates/mainloop/rows.cuh`).
+
+use super::rules::{Asked, Number, Rules, Tried, first_broken};
+use super::tile::{Tile, TileShape};
+use crate::dtype::DType;
+use crate::ir::axes::{Axes, M};
+use crate::plan::code::{Copies, Price};
+use crate::plan::epilogue::reduce::Unit;
+use crate::plan::request::TileRequest;
+use crate::plan::{InstrKind, Program, Reason};
+use crate::problem::Operation;
+
+/// Its rules.
+pub(super) struct Rows;
+
+const LONGEST_ROW: usize = 1 << 24;
+
+/// Threads that share a row, columns that they hold at a time, rows together, and whether the next rows are loaded ahead.
+fn own(tile: &Tile) -> [usize; 4] {
+    match tile.shape {
+        TileShape::Rows { group, span, together, ahead } => [group, span, together, usize::from(ahead)],
+        _ => [1; 4],
+    }
+}
+
+impl Tile {
+    /// Whether the threads that share a row hold it.
+    pub(crate) fn holds_rows(&self) -> bool {
+        matches!(self.shape, TileShape::Rows { span, .. } if span == self.bn)
+    }
+}
+
+impl Rules for Rows {
+    fn why_not(&self, asked: &Asked<'_>) -> Option<String> {
+        asked.operation.layout().map(|_| "the operation is a product".into())
+    }
+
+    fn candidates(&self, request: &TileRequest<'_>) -> Vec<Tried> {
+        let ranked = (1u8..).zip(tiles(request));
+        ranked.map(|(rank, tile)| Tried { tile, obstacle: None, time: Some(f64::from(rank)) }).collect()
+    }
+
+    fn broken_rule(&self, tile: &Tile, _: Operation, _: [usize; 2], strip: usize) -> Option<&'static str> {
+        let (Tile { bm, bn, threads, .. }, [group, span, together, _]) = (*tile, own(tile));
+        let at_once = (threads / group.max(1)).max(1) * together.max(1);
+        first_broken(&[
+            (
+                [threads, group, together].iter().all(|x| x.is_power_of_two()),
+                "threads, groups of them and rows together are powers of two",
+            ),
+            ((32..=1024).contains(&threads) && group <= threads, "a block has 32 to 1024 threads, and whole groups"),
+            (
+                span > 0 && span.is_multiple_of((group * strip).max(8)) && bn.is_multiple_of(span),
+                "a group's strips cover a row in whole spans",
+            ),
+            (bn <= LONGEST_ROW, "a row has at most 16777216 columns"),
+            (
+                bm.is_multiple_of(at_once) && (bn == span || bm == at_once),
+                "a tile has whole batches of rows, and one where they are read again",
+            ),
+        ])
+    }
+
+    /// Rows may be longer than other tiles are wide.
+    fn numbers(&self, tile: &Tile) -> Vec<usize> {
+        let [group, span, together, _] = own(tile);
+        vec![tile.bn.min(1), group, together, span.min(1)]
+    }
+
+    fn constants(&self, tile: &Tile, _: bool) -> Vec<Number> {
+        let [group, span, together, ahead] = own(tile);
+        vec![("GROUP", group), ("SPAN", span), ("TOGETHER", together), ("AHEAD", ahead)]
+    }
+
+    fn words(&self, tile: &Tile) -> String {
+        let [group, span, ..] = own(tile);
+        let held = if tile.holds_rows() { "which they hold".into() } else { format!("{span} columns at a time") };
+        format!(", {group} threads a row, {held}")
+    }
+
+    fn price(&self, _: &Tile) -> Price {
+        Price { kernel: 50.0, thousand: 48.0, store: 18.0, word: 54.0, sum: 0.0 }
+    }
+
+    fn fit(&self, tile: &Tile, request: &TileRequest<'_>) -> Result<Tile, Reason> {
+        if request.shape.n > tile.bn {
+            return Err(format!("has rows of {} columns, and the problem's have {}", tile.bn, request.shape.n).into());
+        }
+        request.passes(0).map(|()| *tile)
+    }
+
+    /// The states of a row's warps, twice: up to 32 bytes each.
+    fn memory(&self, tile: &Tile, _: DType) -> [usize; 2] {
+        let [group, ..] = own(tile);
+        [if group > 32 { 2 * tile.threads } else { 0 }, 0]
+    }
+
+    fn accumulators(&self, tile: &Tile) -> usize {
+        let [group, span, together, _] = own(tile);
+        // A row that is read again is not held to the end.
+        if span < tile.bn { 0 } else { span / group.max(1) * together }
+    }
+
+    fn unit(&self, tile: &Tile, _: usize) -> Unit {
+        let [group, ..] = own(tile);
+        Unit::of_strips(tile, group)
+    }
+
+    fn copies(&self, tile: &Tile, strip: usize, _: bool) -> Copies {
+        let [group, span, together, _] = own(tile);
+        let visits = span / (group * strip).max(1);
+        Copies { visit: strip * visits * together, column: strip * visits, row: together }
+    }
+
+    fn shares_operands(&self) -> bool {
+        false
+    }
+
+    fn reads_of_rows(&self, tile: &Tile, stages: usize) -> String {
+        let [_, span, ..] = own(tile);
+        if span < tile.bn {
+            format!("too long to be held, so that each is read {} times, mostly from the L2 cache", stages + 1)
+        } else {
+            "held in registers, so that memory is read once".into()
+        }
+    }
+}
+
+/// Bytes of a row of one matrix that a thread holds, if few threads share the row and if many do. Fewer threads combine
+/// sooner.
+const HELD: usize = 64;
+const HELD_OF_MANY: usize = 2 * HELD;
+const MANY: usize = 256;
+/// The most bytes that it holds of all matrices.
+const MOST_HELD: usize = 256;
+/// The most strips of a row that a thread has at a time.
+const MOST_VISITS: usize = 8;
+/// The fewest threads that share a row, if it has as many strips: a warp's load fetches whole sectors.
+const LEAST_GROUP: usize = 4;
+/// Columns whose lanes assemble a byte of a mask.
+const BYTE: usize = 8;
+/// Threads of a block.
+const LEAST_THREADS: usize = 128;
+const MOST_THREADS: usize = 1024;
+/// The most rows of which one thread has parts at a time.
+const MOST_TOGETHER: usize = 4;
+/// Registers of a thread beside the row that it holds, roughly, and registers of a multiprocessor.
+const BESIDE: usize = 44;
+const REGISTERS: usize = 65_536;
+/// The most threads of a multiprocessor.
+const RESIDENT: usize = 2048;
+/// The most batches of rows of a tile.
+const MOST_BATCHES: usize = 1024;
+
+/// A row as its kernel sees it: strips, and bytes of a strip.
+struct Row<'r> {
+    request: &'r TileRequest<'r>,
+    strips: usize,
+    /// Bytes of all matrices that are read, and of the widest one.
+    bytes: usize,
+    widest: usize,
+}
+
+/// The tiles that suit the rows of a problem, the best first.
+fn tiles(request: &TileRequest<'_>) -> Vec<Tile> {
+    let sizes = held(request.program, request.operation.dtype().size());
+    let [bytes, widest] = [sizes.iter().sum::<usize>(), sizes.iter().copied().max().unwrap_or_default()];
+    let [bytes, widest] = [bytes, widest].map(|bytes| bytes.max(1) * request.strip);
+    let row = Row { request, strips: request.shape.n.max(1).div_ceil(request.strip), bytes, widest };
+    let is_many = row.group(HELD) > MANY;
+    let order = match (row.states(), is_many) {
+        (0, false) => [HELD, HELD_OF_MANY, HELD / 2],
+        (0, true) => [HELD_OF_MANY, HELD, HELD / 2],
+        // Sums over M need registers of their own.
+        (_, _) => [HELD / 2, HELD, HELD_OF_MANY],
+    };
+    let mut tiles: Vec<Tile> = order.into_iter().filter_map(|bytes| row.held(bytes)).collect();
+    // If registers run out, the plan falls back to the next tile that holds less. With sums over M, each row that is
+    // read again would leave a slice for every column, which takes longer than spills.
+    if tiles.is_empty() || row.states() == 0 {
+        tiles.push(row.again());
+    }
+    tiles.dedup();
+    tiles
+}
+
+impl Row<'_> {
+    /// Strips that a thread has at a time, if it holds this many bytes of a matrix.
+    fn visits(&self, bytes: usize) -> usize {
+        (bytes / self.widest).clamp(1, MOST_VISITS)
+    }
+
+    /// Threads that then share the row.
+    fn group(&self, bytes: usize) -> usize {
+        let least = LEAST_GROUP.max(BYTE / self.request.strip).min(self.strips.next_power_of_two());
+        self.strips.div_ceil(self.visits(bytes)).next_power_of_two().max(least)
+    }
+
+    /// Words of the sums over M that a thread holds, for each of its columns.
+    fn states(&self) -> usize {
+        let down = self.request.program.reductions.iter().filter(|reduce| !reduce.operand.axes.contains(M));
+        down.map(|reduce| reduce.monoid.words(reduce.value)).sum()
+    }
+
+    /// A tile whose threads hold rows.
+    fn held(&self, bytes: usize) -> Option<Tile> {
+        let TileRequest { shape, strip, gpu, .. } = *self.request;
+        let group = self.group(bytes);
+        let visits = self.strips.div_ceil(group);
+        if group > MOST_THREADS || visits * self.bytes > MOST_HELD {
+            return None;
+        }
+        let threads = group.max(LEAST_THREADS);
+        let mut together = 1;
+        while together < MOST_TOGETHER && 2 * together * visits * self.bytes <= HELD {
+            together *= 2;
+        }
+        let (states, held) = (self.states(), together * visits * self.bytes / 4);
+        let registers = BESIDE + held + visits * strip * states;
+        let ahead = states > 0 && (registers + held) * threads <= REGISTERS;
+        let registers = if ahead { registers + held } else { registers };
+        let min_blocks = (REGISTERS / (registers * threads)).clamp(1, RESIDENT / threads);
+        let at_once = threads / group * together;
+        // Sums over M cost a tile less, the more rows it has: take as many rows as leave a tile for every block.
+        let batches =
+            shape.m.saturating_mul(shape.batch).div_ceil((at_once * min_blocks).saturating_mul(gpu.multiprocessors).max(1));
+        let batches = if states > 0 { batches.clamp(1, MOST_BATCHES) } else { 1 };
+        let span = (group * visits * strip).next_multiple_of(BYTE.max(group * strip));
+        let shape = TileShape::Rows { group, span, together, ahead: ahead && batches > 1 };
+        Some(Tile { bm: at_once * batches, bn: span, shape, threads, min_blocks })
+    }
+
+    /// A tile whose threads read a row again for each stage.
+    fn again(&self) -> Tile {
+        let group = (MOST_THREADS / 2).min(self.strips.next_power_of_two().max(32));
+        let span = group * self.visits(HELD) * self.request.strip;
+        // More than one span, because a single span would be held.
+        let columns = self.request.shape.n.max(1).next_multiple_of(span).max(2 * span);
+        let shape = TileShape::Rows { group, span, together: 1, ahead: false };
+        Tile { bm: 1, bn: columns, shape, threads: group, min_blocks: (MOST_THREADS / group).min(RESIDENT / group) }
+    }
+}
+
+/// Bytes of an element of each matrix that is read.
+fn held(program: &Program, accumulator: usize) -> Vec<usize> {
+    let bytes = |kind: &InstrKind| match kind {
+        InstrKind::Accumulator => Some(accumulator),
+        InstrKind::Load { operand, .. } if operand.axes.contains(Axes::MN) => Some(operand.dtype.size()),
+        _ => None,
+    };
+    program.steps.iter().filter_map(|step| bytes(&step.kind)).collect()
+}
