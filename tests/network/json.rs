@@ -135,7 +135,8 @@ proptest! {
                     let outputs = names(bound.outputs().map(|(name, _)| name).collect());
                     let inputs = names(bound.inputs().map(|(name, _)| name).collect());
                     for (output, input) in outputs.iter().zip(&inputs) {
-                        let _ = bound.backward_through(&[output], &[input]).map(|backward| backward.fuse().map(|fused| fused.explain()));
+                        let backward = bound.backward_through(&[output], &[input]);
+                        let _ = backward.map(|backward| backward.fuse().map(|fused| fused.explain()));
                     }
                 }
             }

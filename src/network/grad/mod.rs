@@ -151,8 +151,8 @@ impl Network {
     /// # Conventions
     ///
     /// Derivatives at kinks are those of [`grad`](crate::grad#borders). The gradient of a largest element along axes
-    /// (`ReduceMax`) is shared among equal ones, as PyTorch's `amax` shares it. A `MaxPool` gives it to the first. Comparisons and
-    /// integers hand on no gradient. `Floor`, `Round` and `Sign` are errors and not silent zeros.
+    /// (`ReduceMax`) is shared among equal ones, as PyTorch's `amax` shares it. A `MaxPool` gives it to the first. Comparisons
+    /// and integers hand on no gradient. `Floor`, `Round` and `Sign` are errors and not silent zeros.
     ///
     /// # Errors
     /// If a name is unknown, the loss is not one number, an input holds integers or is not reached, or an operator on the way

@@ -25,11 +25,11 @@ const INCOMING: &str = "g";
 const OUTPUT: &str = "y";
 
 /// The gradient of one input of a pointwise operator, from the operator's inputs, its output, and the gradient of its output,
-/// which comes last. What the expression does not use may be left out. If the output is there, the derivative is taken from it where it
-/// follows from it: that of a sigmoid does.
+/// which comes last. What the expression does not use may be left out. If the output is there, the derivative is taken from it
+/// where it follows from it: that of a sigmoid does.
 ///
-/// Its name is the operator's, a mark, and the input: `Tanh'0`. Attributes are the operator's. The result has the shape to which
-/// all of them are stretched: the sum over what the input was stretched along is another node.
+/// Its name is the operator's, a mark, and the input: `Tanh'0`. Attributes are the operator's. The result has the shape to
+/// which all of them are stretched: the sum over what the input was stretched along is another node.
 pub struct Derivative {
     of: Applied,
     input: usize,
