@@ -357,7 +357,7 @@ pub fn cross_entropy(d: DType) -> Result<Epilogue, Diagnostics> {
     })
 }
 
-/// Quantisation by a given scale: D = accumulator / `d_scale`, an `f32` in memory, and the largest magnitude of the accumulator as
+/// Quantisation by a given scale: D = accumulator / `d_scale`, an `f32` in memory. The largest magnitude of the accumulator is
 /// `d_amax`, from which [`delayed_scale`] makes the scale of the next step. A format of eight bits saturates.
 ///
 /// # Errors

@@ -55,9 +55,9 @@
 //! Derivatives are rows of the [table](crate::ir::op). A user's function needs no derivative of its own, and a
 //! [`CustomOp`](crate::CustomOp) has [partials](crate::CustomOp::partial). Comparisons, integers and roundings to
 //! integers have none. A rounding to a narrower format passes the gradient through. One to `e4m3` or `e5m2`, which saturates,
-//! passes it through inside the format's range, and gives 0 outside: one saved bit. A store rounds as a cast does. A select's gradient never comes
-//! from the arm that was not selected, not even as a NaN, and a region of the forward pass is a region of the backward
-//! pass.
+//! passes it through inside the format's range, and gives 0 outside: one saved bit. A store rounds as a cast does. A
+//! select's gradient never comes from the arm that was not selected, not even as a NaN, and a region of the forward pass
+//! is a region of the backward pass.
 //!
 //! # Borders
 //!

@@ -285,8 +285,9 @@ impl Linear {
     /// if it accumulates.
     ///
     /// # Errors
-    /// If dZ has [eight bits](Linear::fp8). If no gradient of a vector is the sum of dZ: the epilogue adds no bias to the product, or its gradient was not
-    /// requested. If a gradient cannot have the format that [`gradients`](Linear::gradients) requests.
+    /// If dZ has [eight bits](Linear::fp8). If no gradient of a vector is the sum of dZ: the epilogue adds no bias to the
+    /// product, or its gradient was not requested. If a gradient cannot have the format that
+    /// [`gradients`](Linear::gradients) requests.
     pub fn wgrad_with_bias(&self, rows: usize) -> Result<Step, LinearError> {
         if self.trained.is_scaled() {
             return Err(LinearError::RoundedSum);

@@ -132,6 +132,27 @@ fn what_no_kernel_serves_is_named() {
     agrees(&network, &[("x", tensor(F32, &[1, 2, 5, 5], 1))], 1e-6);
 }
 
+/// A copy of nothing lies in order, so that no copy of it is asked for, again and again.
+#[test]
+fn empty_tensors_are_fused() {
+    let network = Network::build(|g| {
+        let x = g.input("x", F32, (3, 0, 5));
+        g.output("y", g.apply("Trilu", &[x], Attributes::new()));
+        g.output("turned", x.transpose(&[2, 0, 1]));
+        let all = g.apply(
+            "Concat",
+            &[g.input("left", F32, (2, 4, 0)), g.input("right", F32, (2, 4, 3))],
+            Attributes::new().with("axis", 2),
+        );
+        g.output("all", all);
+        let rest = [g.indices(&[3]), g.indices(&[9]), g.indices(&[2])];
+        g.output("rest", g.apply("Slice", &[all, rest[0], rest[1], rest[2]], Attributes::new()));
+    })
+    .unwrap();
+    let inputs = [("x", tensor(F32, &[3, 0, 5], 1)), ("left", tensor(F32, &[2, 4, 0], 1)), ("right", tensor(F32, &[2, 4, 3], 2))];
+    agrees(&network, &inputs, 1e-6);
+}
+
 #[test]
 fn a_slice_backwards_is_no_copy_forwards() {
     let network = Network::build(|g| {

@@ -102,7 +102,8 @@ impl Network {
         let (mut network, simplified) = self.simplified();
         // A tensor that a kernel cannot read in place has to be copied: found by trying, at most once for each edge and reader.
         let mut forced: HashSet<EdgeId> = outputs_in_order(&network);
-        loop {
+        let most = self.graph().edges().count() + self.graph().nodes().map(|(_, node)| node.inputs.len()).sum::<usize>();
+        for _ in 0..=most {
             let grouping = group::group(&network, forced.clone());
             if !grouping.wishes.is_empty() {
                 network = layout::granted(&network, &grouping.wishes, &mut forced);
@@ -114,6 +115,8 @@ impl Network {
             }
             forced.extend(stuck);
         }
+        let nodes = network.graph().nodes().map(|(_, node)| node.name.to_string()).take(8).collect::<Vec<_>>().join(", ");
+        Err(FuseError::Kernel { nodes, why: "every copy into another order asks for one more".to_owned() })
     }
 }
 

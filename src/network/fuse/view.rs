@@ -55,9 +55,9 @@ impl View {
         self.dims.iter().map(|(extent, _)| *extent).collect()
     }
 
-    /// Whether the elements lie side by side, in order.
+    /// Whether the elements lie side by side, in order. Those of an empty tensor do.
     pub(super) fn is_contiguous(&self) -> bool {
-        collapsed(&self.dims).is_some_and(|stride| stride <= 1)
+        self.dims.iter().any(|(extent, _)| *extent == 0) || collapsed(&self.dims).is_some_and(|stride| stride <= 1)
     }
 
     /// The same elements in another shape, if strides can say so.
