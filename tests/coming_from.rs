@@ -6,7 +6,7 @@
 use postlude::build::recipes;
 use postlude::compat::cublaslt::{self, Formats};
 use postlude::compat::paddle::{Activation, FusedGemmEpilogue};
-use postlude::layer::Step;
+use postlude::layer::{Linear, Step};
 use postlude::prelude::*;
 use postlude::target::Target;
 use postlude::{CustomMonoid, PoolKind, Pooling};
@@ -286,6 +286,10 @@ fn products_and_arguments() -> Result {
     }
     let by_rows = recipes::scaled_mm(F32.over(M), F32.over(N), BF16, BF16)?;
     Gemm::new(E4M3, TN, &by_rows).fast_accumulation(true).kernel_plan(target, multiprocessors, shape)?;
+    let by_one = recipes::scaled_mm(F32.pointer(), F32.pointer(), BF16, BF16)?;
+    Gemm::new(E4M3, TN, &by_one).kernel_plan(target, multiprocessors, shape)?;
+    let layer = Linear::new(BF16, [1024, 4096], |_, z| z.gelu())?.fp8()?;
+    layer.forward(64).gemm().kernel_plan(target, multiprocessors, layer.shape(64))?;
     Gemm::new(I8, TN, &recipes::w8a8(F32.over(M), F32.over(N), BF16, BF16)?).kernel_plan(target, multiprocessors, shape)?;
     Epilogue::build(|e| {
         let (z, scale, zero_point) = (e.acc(), e.load("scale", F32.pointer()), 0);

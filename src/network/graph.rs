@@ -202,7 +202,7 @@ impl Node {
             (Applied::Row(row), _) => row.types(&site),
             (_, Some(pointwise)) => pointwise.types(&site),
             (Applied::Custom(custom), None) => custom.types(inputs),
-            (Applied::Derivative(_), None) => Err(Fault::Unsupported(format!("{name}, whose operator is no expression,"))),
+            (Applied::Derivative(_), None) => Err(Fault::Unsupported(format!("{name}, whose operator is not an expression,"))),
         }
     }
 
@@ -214,7 +214,7 @@ impl Node {
             (Applied::Row(row), _) => row.evaluate(&call),
             (_, Some(pointwise)) => pointwise.evaluate(&call),
             (Applied::Custom(custom), None) => custom.evaluate(inputs),
-            (Applied::Derivative(_), None) => Err(Fault::Unsupported(format!("{name}, whose operator is no expression,"))),
+            (Applied::Derivative(_), None) => Err(Fault::Unsupported(format!("{name}, whose operator is not an expression,"))),
         }
     }
 }

@@ -60,7 +60,7 @@ struct Analysis<'r> {
     /// Without calls, and folded.
     epilogue: Checked,
     slots: Vec<Slot>,
-    /// Of `a` and `b`.
+    /// The alignment of `a` and `b`.
     alignment: [usize; 2],
     /// Whether runs of `a` and `b` begin at cache lines.
     begins: [bool; 2],
@@ -118,8 +118,9 @@ struct Seen {
     argument_runs: Vec<ArgumentRuns>,
     params: Params,
     strip: usize,
-    /// Of the operands in memory, and as the kernel reads them.
+    /// The alignment of the operands in memory.
     alignment: [usize; 2],
+    /// The alignment of what the kernel reads: the operands, or their copies.
     read: [usize; 2],
     repack: Option<Repack>,
     constant: [bool; 2],

@@ -437,7 +437,7 @@ fn what_has_no_gradient_is_an_error() {
         let error = network.backward_through(&["y"], &["x"]).unwrap_err().to_string();
         assert!(error.contains(&format!("({operator}) has no gradient")), "{error}");
     }
-    // Half of the way is no way: the other half would be a wrong number.
+    // A rule for half of the way would give a wrong number.
     let network = build(|g| {
         let x = g.input("x", F32, [2]);
         g.output("y", x * x.apply("Floor", &[], none()));

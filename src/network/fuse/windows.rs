@@ -103,7 +103,7 @@ pub(super) fn gradient(
     };
     let e = Extents::new(&node.attributes, &x, &w).map_err(|fault| fault.to_string())?;
     if of == GradientOf::Filters && e.groups > 1 {
-        return Err("kernels write the gradient of filters in groups as a batch, which is no tensor of filters".into());
+        return Err("kernels write the gradient of filters in groups as a batch, which is not a tensor of filters".into());
     }
     let convolution = Convolution::new(measures(&x, e.groups * e.filters, e.groups, &e.window)?);
     let convolution = convolution.map_err(|fault| fault.to_string())?;

@@ -73,7 +73,7 @@ fn wide(x: impl TryInto<i64>) -> Result<i64, Fault> {
     x.try_into().map_err(|_| Fault::Value("an extent is too long".to_owned()))
 }
 
-/// `Pad`: cut off. Of borders that repeat elements, the sum at each of these.
+/// `Pad`: cut off. An element that the border repeats gets the sum of all its places.
 pub(crate) fn pad(tape: &mut Tape, step: &Step<'_>) -> Found {
     step.only(1)?;
     if step.node.attributes.text_or("mode", "constant") != "constant" {

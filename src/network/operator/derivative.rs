@@ -65,7 +65,7 @@ impl Derivative {
         let (body, gives) = (Body::Derivative(self), Gives::LikeOrLast(self.input));
         let of = match self.of.expression() {
             Some(of) => of,
-            // An operator that is no expression may have a gradient that is one.
+            // An operator that is not an expression may have a gradient that is one.
             None => self.of.gradient_body(self.input).map(|_| Pointwise::new(body))?,
         };
         Some(Pointwise { body, gives, whole: None, ..of })
