@@ -9,18 +9,17 @@
 #[path = "../benches/gemm/case.rs"]
 #[allow(dead_code, reason = "the benchmark uses what the tests do not")]
 mod case;
+#[path = "support/epilogues.rs"]
+mod epilogues;
 #[path = "../benches/gemm/fused.rs"]
 #[allow(dead_code, reason = "the benchmark uses what the tests do not")]
 mod fused;
-#[path = "support/monoids.rs"]
-mod monoids;
 #[path = "../benches/gemm/sample.rs"]
 #[allow(dead_code, reason = "the benchmark uses what the tests do not")]
 mod sample;
-#[path = "support/softcap.rs"]
-mod softcap;
 
 use case::{Case, Group};
+use epilogues::{SHAPES, epilogues};
 use postlude::build::recipes;
 use postlude::ir::Order;
 use postlude::plan::{KernelPlan, Mainloop};
@@ -33,31 +32,6 @@ use std::path::Path;
 
 /// An architecture of each mainloop, with its multiprocessors.
 const TARGETS: [(Target, usize); 2] = [(Target::SM_80, 108), (Target::SM_90A, 132)];
-
-/// Shapes that take kernels through their forms: clusters, shifted edges, lockstep, split K, few rows, copied operands.
-const SHAPES: [Shape; 7] = [
-    Shape::new(4096, 4096, 4096),
-    Shape::new(1024, 1024, 1024),
-    Shape::new(4100, 4104, 4096),
-    Shape::new(16384, 16384, 16384),
-    Shape::new(64, 4096, 4096),
-    Shape::new(4095, 4097, 4099),
-    Shape::new(300, 520, 8192),
-];
-
-/// Every epilogue below a folder that is right, with the name of its file.
-fn epilogues(folder: &Path, out: &mut Vec<(String, Epilogue)>) {
-    let registry = postlude::build::registry().with(softcap::softcap()).with_monoids(monoids::every());
-    let mut paths: Vec<_> = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()).collect();
-    paths.sort();
-    for path in paths {
-        if path.is_dir() {
-            epilogues(&path, out);
-        } else if let Ok(epilogue) = Epilogue::from_text(&std::fs::read_to_string(&path).expect("a text"), &registry) {
-            out.push((path.file_stem().expect("a name").to_string_lossy().into_owned(), epilogue));
-        }
-    }
-}
 
 /// Convolutions for each mainloop that computes them.
 fn convolutions() -> Vec<ConvShape> {

@@ -7,14 +7,13 @@
 
 #[path = "support/compiler.rs"]
 mod compiler;
-#[path = "support/monoids.rs"]
-mod monoids;
+#[path = "support/epilogues.rs"]
+mod epilogues;
 #[path = "support/sass.rs"]
 #[allow(dead_code, reason = "each test crate uses its part")]
 mod sass;
-#[path = "support/softcap.rs"]
-mod softcap;
 
+use epilogues::{SHAPES, epilogues};
 use postlude::build::recipes;
 use postlude::dtype::ValueType;
 use postlude::ir::Order;
@@ -25,31 +24,6 @@ use postlude::target::Target;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Shapes that take Hopper's kernels through their forms: clusters, shifted edges, lockstep, split K, few rows, copied operands.
-const SHAPES: [Shape; 7] = [
-    Shape::new(4096, 4096, 4096),
-    Shape::new(4100, 4104, 4096),
-    Shape::new(1024, 1024, 1024),
-    Shape::new(16384, 16384, 16384),
-    Shape::new(64, 4096, 4096),
-    Shape::new(4095, 4097, 4099),
-    Shape::new(300, 520, 8192),
-];
-
-/// Every epilogue below a folder that is right, with the name of its file.
-fn epilogues(folder: &Path, out: &mut Vec<(String, Epilogue)>) {
-    let registry = postlude::build::registry().with(softcap::softcap()).with_monoids(monoids::every());
-    let mut paths: Vec<_> = std::fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path()).collect();
-    paths.sort();
-    for path in paths {
-        if path.is_dir() {
-            epilogues(&path, out);
-        } else if let Ok(epilogue) = Epilogue::from_text(&std::fs::read_to_string(&path).expect("a text"), &registry) {
-            out.push((path.file_stem().expect("a name").to_string_lossy().into_owned(), epilogue));
-        }
-    }
-}
 
 /// Every kernel of the set with its name.
 fn kernels() -> Vec<(String, KernelPlan)> {
@@ -71,7 +45,7 @@ fn kernels() -> Vec<(String, KernelPlan)> {
         let pointwise = Gemm::pointwise(dtype, Order::RowMajor, epilogue);
         let product = Gemm::new(dtype, TN, epilogue);
         for (gemm, target) in [(&product, Target::SM_80), (&product, Target::SM_90A), (&pointwise, Target::SM_80)] {
-            if let Ok(plan) = gemm.kernel_plan(target, 132, SHAPES[2]) {
+            if let Ok(plan) = gemm.kernel_plan(target, 132, SHAPES[1]) {
                 add(format!("{name} {} {target}", plan.tile.mainloop()), plan);
             }
         }

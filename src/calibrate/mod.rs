@@ -7,15 +7,16 @@
 //! ```
 //! use postlude::calibrate::{Histogram, Method};
 //! use postlude::prelude::*;
-//! // Most values are small, and one is not.
-//! let mut x: Vec<f32> = (0..10_000).map(|i| (i as f32 * 0.618).fract() - 0.5).collect();
-//! x[77] = 40.0;
+//! // Many values are small, and one is twice as large.
+//! let mut x: Vec<f32> = (0..200_000).map(|i| (i as f32 * 0.618).fract() - 0.5).collect();
+//! x[77] = 1.0;
 //! let histogram = Histogram::of(&x, Histogram::BINS)?;
 //! let [all, most] = [Method::Max, Method::MeanSquaredError].map(|method| histogram.calibrate(method, I8));
 //! let (all, most) = (all?, most?);
-//! assert_eq!(all.threshold, 40.0);
-//! assert!(most.threshold < 1.0 && most.clipped == 1e-4 && most.noise > all.noise);
-//! assert_eq!(most.quantize(&[0.0, most.scale, 40.0]), [0, 1, 127]);
+//! assert_eq!(all.threshold, 1.0);
+//! // Without the one the steps are half as wide, and the ratio of signal to noise is larger.
+//! assert!(most.threshold < 0.6 && most.clipped == 5e-6 && most.noise > all.noise);
+//! assert_eq!(most.quantize(&[0.0, most.scale, 1.0]), [0, 1, 127]);
 //! # Ok::<(), postlude::calibrate::CalibrationError>(())
 //! ```
 
