@@ -8,14 +8,14 @@
 //! use postlude::calibrate::{Histogram, Method};
 //! use postlude::prelude::*;
 //! // Many values are small, and one is twice as large.
-//! let mut x: Vec<f32> = (0..200_000).map(|i| (i as f32 * 0.618).fract() - 0.5).collect();
+//! let mut x: Vec<f32> = (0..200_000).map(|i| (i * 7919 % 20_011) as f32 / 20_011.0 - 0.5).collect();
 //! x[77] = 1.0;
 //! let histogram = Histogram::of(&x, Histogram::BINS)?;
 //! let [all, most] = [Method::Max, Method::MeanSquaredError].map(|method| histogram.calibrate(method, I8));
 //! let (all, most) = (all?, most?);
 //! assert_eq!(all.threshold, 1.0);
 //! // Without the one the steps are half as wide, and the ratio of signal to noise is larger.
-//! assert!(most.threshold < 0.6 && most.clipped == 5e-6 && most.noise > all.noise);
+//! assert!(most.threshold < 0.6 && most.clipped < 0.01 && most.noise > all.noise + 2.0);
 //! assert_eq!(most.quantize(&[0.0, most.scale, 1.0]), [0, 1, 127]);
 //! # Ok::<(), postlude::calibrate::CalibrationError>(())
 //! ```
