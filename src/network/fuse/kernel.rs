@@ -170,7 +170,7 @@ pub(super) fn kernel(group: &Group, parts: &Parts<'_>) -> Result<Kernel, String>
             let node = graph.node(*id);
             let monoid = columns::monoid(parts.network, node, group);
             sums.extend(monoid.map(|monoid| (node.outputs[0], monoid)));
-            // What is summed over rows is said as its element.
+            // An expression says the element of a sum over rows.
             let said = match monoid.and(node.inputs[0]) {
                 Some(element) => loads.value(element, |view| Some(view.clone())).map(|element| vec![element]),
                 None => say(node, &loads, product.as_ref()),

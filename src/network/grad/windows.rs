@@ -54,7 +54,7 @@ pub(crate) fn conv_transpose(tape: &mut Tape, step: &Step<'_>) -> Found {
         .with("kernel_shape", extents(&window[2..]));
     let placed = place.clone().with("pads", extents(&pads));
     let mut found = vec![None; step.node.inputs.len()];
-    // What was put behind the last window is not in one: the gradient's last elements may be cut off.
+    // Padding behind the last window lies in no window, so the gradient's last elements may be cut off.
     let gradient = cut(tape, g, &image, &t, &window)?;
     if step.wants(0) {
         found[0] = Some(tape.apply("Conv", &[gradient, w], placed.clone())?);

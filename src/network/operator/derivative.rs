@@ -101,7 +101,7 @@ impl Derivative {
         let without =
             |why: &str| Fault::Unsupported(format!("the derivative of {} by input {}{why}", self.of.name(), self.input));
         let [inputs @ .., output, Some(incoming)] = types else { return Err(without("")) };
-        // What is left out because nothing uses it is there all the same, in some format.
+        // An input that was left out, because nothing uses it, has some format here all the same.
         let dtype = |input: usize, given: Option<ValueType>| -> Option<DType> {
             let absent = given.is_none() && !self.may_lack(input);
             (!absent).then(|| given.unwrap_or(*incoming).storage())
