@@ -86,7 +86,9 @@ fn sample(jobs: &[Job]) -> Vec<&Job> {
     let numbers = asked.split_once('/').and_then(|(first, of)| Some((first.parse().ok()?, of.parse().ok()?)));
     let Some((first, of)) = numbers.filter(|(first, of)| first < of) else { panic!("{SAMPLE} is `{asked}`, not as `2/5`") };
     let few: Vec<&Job> = jobs.iter().skip(first).step_by(of).collect();
-    if few.is_empty() { jobs.iter().take(1).collect() } else { few }
+    let few = if few.is_empty() { jobs.iter().take(1).collect() } else { few };
+    println!("a sample: {} of {} kernels", few.len(), jobs.len());
+    few
 }
 
 /// Compiles everything on all cores.

@@ -2,7 +2,7 @@
 
 use super::fault::Fault;
 use super::graph::GradientBody;
-use super::operator::{Body, Operands, OwnBody, Pointwise, miscounted};
+use super::operator::{ANY, Body, Operands, OwnBody, Pointwise, miscounted};
 use super::tensor::Tensor;
 use super::types::Type;
 use crate::build::Expr;
@@ -68,6 +68,8 @@ enum Backward {
 pub struct CustomOperator {
     name: String,
     arity: usize,
+    /// Whether it has inputs behind these: the gradients that another operator's outputs get.
+    takes_more: bool,
     forward: Forward,
     backward: Option<Backward>,
 }
@@ -99,7 +101,7 @@ impl CustomOperator {
         meaning: impl Fn(&[&Tensor]) -> Result<Vec<Tensor>, Fault> + Send + Sync + 'static,
     ) -> Arc<CustomOperator> {
         let forward = Forward::Closures { typing: Arc::new(typing), meaning: Arc::new(meaning) };
-        Arc::new(CustomOperator { name: name.to_owned(), arity, forward, backward: None })
+        Arc::new(CustomOperator { name: name.to_owned(), arity, takes_more: false, forward, backward: None })
     }
 
     /// An operator by a function on expressions of the epilogue language: of the element of each input at one place. Inputs
@@ -119,7 +121,7 @@ impl CustomOperator {
         body: impl for<'g> Fn(&Operands<'g, '_>) -> Expr<'g> + Send + Sync + 'static,
     ) -> Arc<CustomOperator> {
         let forward = Forward::Expression(Arc::new(body));
-        Arc::new(CustomOperator { name: name.to_owned(), arity, forward, backward: None })
+        Arc::new(CustomOperator { name: name.to_owned(), arity, takes_more: false, forward, backward: None })
     }
 
     /// The operator with a gradient of its own: a function on expressions, of the inputs and of the gradient of the output, to
@@ -183,8 +185,19 @@ impl CustomOperator {
         &self,
         gradient: impl Fn(&[&Tensor], &[&Tensor]) -> Result<Vec<Tensor>, Fault> + Send + Sync + 'static,
     ) -> Arc<CustomOperator> {
-        let arity = self.arity;
-        let typing = move |given: &[&Type]| Ok(given.iter().take(arity).map(|of| (*of).clone()).collect());
+        let (arity, name) = (self.arity, format!("{}'", self.name));
+        let (of, called) = (self.forward.clone(), name.clone());
+        let typing = move |given: &[&Type]| {
+            let (inputs, incoming) = given.split_at(arity.min(given.len()));
+            let outputs = match &of {
+                Forward::Expression(_) => 1,
+                Forward::Closures { typing, .. } => typing(inputs)?.len(),
+            };
+            match miscounted(&called, "gradients of outputs", incoming.len(), (outputs, outputs)) {
+                Some(fault) => Err(fault),
+                None => Ok(inputs.iter().map(|of| (*of).clone()).collect()),
+            }
+        };
         let meaning = move |given: &[&Tensor]| {
             let (inputs, incoming) = given.split_at(arity.min(given.len()));
             let found = gradient(inputs, incoming)?;
@@ -195,8 +208,8 @@ impl CustomOperator {
             Ok(found)
         };
         let forward = Forward::Closures { typing: Arc::new(typing), meaning: Arc::new(meaning) };
-        // With one gradient for each output behind the inputs: how many is seen where it is used.
-        let own = CustomOperator { name: format!("{}'", self.name), arity: usize::MAX, forward, backward: None };
+        // Behind the inputs is a gradient for each output. The typing knows how many.
+        let own = CustomOperator { name, arity, takes_more: true, forward, backward: None };
         self.with_backward(Backward::Operator(Arc::new(own)))
     }
 
@@ -234,10 +247,9 @@ impl CustomOperator {
     }
 
     pub(crate) fn admits(&self, inputs: usize, outputs: usize) -> Vec<Fault> {
-        // The operator of a gradient has inputs for what its operator has, and each of the outputs.
-        let many = self.arity == usize::MAX;
         let single = matches!(self.forward, Forward::Expression(_)) && outputs != 1;
-        let of_inputs = if many { None } else { miscounted(&self.name, "inputs", inputs, (self.arity, self.arity)) };
+        let most = if self.takes_more { ANY } else { self.arity };
+        let of_inputs = miscounted(&self.name, "inputs", inputs, (self.arity, most));
         let of_gradient = match &self.backward {
             Some(Backward::Misfit(given)) => miscounted(&self.name, "inputs of its gradient", *given, (self.arity, self.arity)),
             _ => None,

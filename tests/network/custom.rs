@@ -177,3 +177,33 @@ fn what_is_wrong_with_one_is_named() {
         assert!(Network::from_json(&json, &Operators::new()).is_err(), "{name}");
     }
 }
+
+/// A document may name the operator of a gradient. One that gives it other inputs is refused before the closure sees them.
+#[test]
+fn a_document_gives_a_gradient_what_it_takes() {
+    let reversed = CustomOperator::new("Reversed", 1, |x| Ok(vec![x[0].clone()]), |x| Ok(vec![x[0].clone()]))
+        .gradient_of_tensors(|_, dy| Ok(vec![dy[0].clone()]));
+    let registered = Operators::new().with(&reversed);
+    let network = Network::build(|g| {
+        let x = g.input("x", F32, (2,));
+        g.output("y", g.custom(&reversed, [x])[0]);
+    })
+    .unwrap();
+    let backward = network.backward_through(&["y"], &["x"]).unwrap();
+    let whole: serde_json::Value = serde_json::from_str(&backward.to_json()).unwrap();
+    assert_eq!(Network::from_json(&whole.to_string(), &registered).unwrap(), backward);
+    let change = |edit: fn(&mut Vec<serde_json::Value>)| {
+        let mut document = whole.clone();
+        let nodes = document["nodes"].as_array_mut().unwrap().iter_mut();
+        let node = { nodes }.find(|node| node["operator"] == "Reversed'").unwrap();
+        edit(node["inputs"].as_array_mut().unwrap());
+        Network::from_json(&document.to_string(), &registered).unwrap_err().to_string()
+    };
+    let edits: [fn(&mut Vec<serde_json::Value>); 3] =
+        [|all| drop(all.pop()), |all| all.push(all[1].clone()), |all| all[1] = serde_json::Value::Null];
+    for edit in edits {
+        let error = change(edit);
+        assert!(error.contains("gradients of outputs") && error.contains("N0202"), "{error}");
+    }
+    assert!(change(Vec::clear).contains("Reversed'"));
+}
