@@ -17,7 +17,6 @@ mod support;
 use postlude::build::recipes::{self, Mask, Norm};
 use postlude::cudarc::driver::{CudaGraph, CudaSlice, CudaStream};
 use postlude::half::f16;
-use postlude::plan::Mainloop;
 use postlude::prelude::*;
 use statistics::{Shuffle, Spread, median};
 use std::sync::Arc;
@@ -103,7 +102,7 @@ fn run(device: &Device, rounds: usize) -> Result<()> {
         let alone = Gemm::new(F16, TN, &plain).plan(device, shape)?;
         let (mut ones, mut seconds) = (Vec::new(), Vec::new());
         for (_, epilogue) in &ways {
-            ones.push(Gemm::new(F16, TN, epilogue).mainloop(Mainloop::Sm90a).plan(device, shape)?);
+            ones.push(Gemm::new(F16, TN, epilogue).plan(device, shape)?);
             seconds.push(Gemm::pointwise(F32, Order::RowMajor, epilogue).plan(device, Shape::matrix(m, n))?);
         }
         let mut graphs = vec![capture(&stream, &[(&alone, &plain, false)], &mut memory)?];

@@ -108,15 +108,11 @@ fn behind_product(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
                     let [whole, product] = [&one, two.product()].map(|plan| plan.choice.nanoseconds().unwrap_or(0) as f64);
                     let parts = product + second(&two, request.problem.shape);
                     let estimates = format!("in one kernel {:.1} us, in two {:.1} us", whole / 1e3, parts / 1e3);
-                    if whole > parts {
-                        format!("two are estimated to be faster: {estimates}")
-                    } else if request.preferences.mainloop.is_some_and(|mainloop| mainloop.rules().is_staged()) {
+                    if whole <= parts {
                         one.choice.whole_rows(estimates);
                         return Ok(one);
-                    } else {
-                        // The one kernel was timed on a GPU, and its results were not yet compared there.
-                        format!("`Gemm::mainloop(Mainloop::Sm90a)` asks for one, which is not yet proven on a GPU: {estimates}")
                     }
+                    format!("two are estimated to be faster: {estimates}")
                 }
             };
             if let Some(split) = &mut two.split {

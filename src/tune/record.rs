@@ -37,7 +37,8 @@ impl Subject {
             &plan.target.to_string(),
             &text(serde_json::to_string(&plan.operation)),
             &text(serde_json::to_string(&plan.split.as_ref().map(|split| (split.parts, split.operation)))),
-            &text(serde_json::to_string(&(plan.alignment, plan.strip, plan.transposed))),
+            // How operands and arguments lie, not the plan's strip: that one is the tile's.
+            &text(serde_json::to_string(&(plan.alignment, &plan.argument_runs, plan.transposed))),
             &text(serde_json::to_string(preferences)),
             epilogue,
             &format!("{:?}", [m, n, k, batch].map(bucket)),

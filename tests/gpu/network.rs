@@ -10,7 +10,7 @@ mod networks;
 use crate::case::Case;
 use crate::convolutions::run_all;
 use crate::rig::gpu;
-use graphs::{encoder, tensor};
+use graphs::{Named, encoder, mlp, mlp_inputs, scaled, tensor};
 use networks::{Images, mobilenet_v2, resnet, unet, vgg16};
 use postlude::cudarc::driver::CudaContext;
 use postlude::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
@@ -30,16 +30,25 @@ fn agrees(name: &str, x: &Tensor, y: &Tensor, tolerance: f64) {
 }
 
 fn check(network: &Network, inputs: &[(&str, Tensor)], tolerance: f64) {
+    check_with(network, inputs, tolerance, true);
+}
+
+/// Compares with the fused network on the CPU, and, if so asked, with the network node by node. That one rounds between nodes.
+fn check_with(network: &Network, inputs: &[(&str, Tensor)], tolerance: f64, nodes: bool) {
     let Some(device) = gpu() else { return };
     let stream = device.context().default_stream();
     let mut plan = network.plan(device, &[]).unwrap();
-    let (expected, fused) = (network.run(inputs).unwrap(), plan.fused().run(inputs).unwrap());
+    let mut expected = vec![plan.fused().run(inputs).unwrap()];
+    if nodes {
+        expected.push(network.run(inputs).unwrap());
+    }
     // Twice: the arena holds what the first run left.
     for _ in 0..2 {
         let found = plan.run(&stream, inputs).unwrap();
-        for (((name, x), (_, y)), (_, z)) in expected.iter().zip(&found).zip(&fused) {
-            agrees(name, x, y, tolerance);
-            agrees(name, z, y, tolerance);
+        for expected in &expected {
+            for ((name, x), (_, y)) in expected.iter().zip(&found) {
+                agrees(name, x, y, tolerance);
+            }
         }
     }
 }
@@ -83,6 +92,45 @@ fn what_no_kernel_serves_is_a_typed_error() {
     match network.plan(device, &[]) {
         Err(NetworkPlanError::Unserved(nodes)) => assert_eq!(nodes[0].operator, "LpPool"),
         other => panic!("{other:?}"),
+    }
+}
+
+/// The gradients of layers, in the kernels of their products, for batches that fill a tile and that do not.
+#[test]
+fn gradients_of_layers() {
+    for (format, tolerance) in [(F16, 2e-3), (BF16, 1e-2), (F32, 1e-5)] {
+        for (batch, sizes) in [(64, [256, 512, 384, 128]), (33, [40, 72, 24, 10]), (1, [16, 264, 8, 4])] {
+            let (weights, data) = mlp_inputs(format, batch, sizes);
+            let names: Vec<&str> = weights.iter().map(|(name, _)| *name).collect();
+            let training = mlp(format, batch, sizes).backward("loss", &names).unwrap();
+            let inputs: Vec<Named> = data.into_iter().chain(weights).collect();
+            // Node by node, a sum in 16 bits may lie on the other side of ReLU's kink.
+            check_with(&training, &inputs, tolerance, format == F32);
+        }
+    }
+}
+
+/// The gradients of two convolutions, the second with steps of two, and of the linear layer behind them.
+#[test]
+fn gradients_of_convolutions() {
+    for (format, tolerance) in [(F16, 2e-3), (F32, 1e-5)] {
+        let shapes: [(&'static str, &[usize]); 4] =
+            [("c1", &[32, 16, 3, 3]), ("d1", &[32]), ("c2", &[24, 32, 3, 3]), ("d2", &[24])];
+        let network = Network::build(|g| {
+            let x = g.input("x", format, (3, 16, 14, 14));
+            let [c1, d1, c2, d2] = shapes.map(|(name, shape)| g.input(name, format, shape));
+            let z = g.apply("Conv", &[x, c1, d1], Attributes::new().with("pads", vec![1, 1, 1, 1])).relu();
+            let strided = Attributes::new().with("pads", vec![1, 1, 1, 1]).with("strides", vec![2, 2]);
+            let z = g.apply("Conv", &[z, c2, d2], strided).tanh();
+            let sum =
+                (z * g.input("slopes", format, (3, 24, 7, 7))).apply("ReduceSum", &[], Attributes::new().with("keepdims", 0));
+            g.output("loss", sum);
+        })
+        .unwrap();
+        let training = network.backward("loss", &shapes.map(|(name, _)| name)).unwrap();
+        let mut inputs = vec![("x", tensor(format, &[3, 16, 14, 14], 1)), ("slopes", tensor(format, &[3, 24, 7, 7], 2))];
+        inputs.extend(shapes.map(|(name, shape)| (name, scaled(format, shape, 3))));
+        check_with(&training, &inputs, tolerance, format == F32);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Networks that several tests use.
 
-use postlude::network::{Network, NetworkBuilder, Tensor, Value};
+use postlude::network::{Attributes, Network, NetworkBuilder, Tensor, Value};
 use postlude::prelude::*;
 
 /// Numbers that look random, the same every time.
@@ -19,12 +19,16 @@ pub fn tensor(format: DType, shape: &[usize], seed: u64) -> Tensor {
     Tensor::of_numbers(format, shape, &numbers(shape.iter().product(), seed)).unwrap()
 }
 
-/// A weight, scaled so that sums stay about as large as their terms.
-fn weight<'g>(g: &'g NetworkBuilder, format: DType, name: &str, shape: &[usize]) -> Value<'g> {
-    let scale = 1.0 / (shape[0] as f64).sqrt();
-    let seed = name.bytes().map(u64::from).sum();
+/// Numbers of a weight, scaled so that sums of products stay about as large as their terms.
+pub fn scaled(format: DType, shape: &[usize], seed: u64) -> Tensor {
+    let terms: usize = if shape.len() > 2 { shape[1..].iter().product() } else { shape[0] };
+    let scale = 1.0 / (terms.max(1) as f64).sqrt();
     let scaled: Vec<f64> = numbers(shape.iter().product(), seed).iter().map(|x| x * scale).collect();
-    g.constant(name, Tensor::of_numbers(format, shape, &scaled).unwrap())
+    Tensor::of_numbers(format, shape, &scaled).unwrap()
+}
+
+fn weight<'g>(g: &'g NetworkBuilder, format: DType, name: &str, shape: &[usize]) -> Value<'g> {
+    g.constant(name, scaled(format, shape, name.bytes().map(u64::from).sum()))
 }
 
 /// x W + b.
@@ -55,4 +59,41 @@ pub fn encoder(format: DType, batch: usize, length: usize, heads: usize, head: u
         g.output("y", norm(g, format, attended + out, "norm2", width));
     })
     .unwrap()
+}
+
+pub type Named = (&'static str, Tensor);
+
+const WEIGHTS: [&str; 3] = ["w1", "w2", "w3"];
+const BIASES: [&str; 3] = ["b1", "b2", "b3"];
+
+/// Three layers with biases, GELU, ReLU and a softmax cross-entropy against one-hot targets. Weights are inputs.
+pub fn mlp(format: DType, batch: usize, sizes: [usize; 4]) -> Network {
+    Network::build(|g| {
+        let x = g.input("x", format, (batch, sizes[0]));
+        let [w1, w2, w3] = [0, 1, 2].map(|i| g.input(WEIGHTS[i], format, (sizes[i], sizes[i + 1])));
+        let [b1, b2, b3] = [0, 1, 2].map(|i| g.input(BIASES[i], format, (sizes[i + 1],)));
+        let hidden = (x.matmul(w1) + b1).gelu();
+        let hidden = (hidden.matmul(w2) + b2).relu();
+        let scores = hidden.matmul(w3) + b3;
+        let logs = scores.apply("LogSoftmax", &[], Attributes::new());
+        let chosen = logs * g.input("target", format, (batch, sizes[3]));
+        let sum = chosen.apply("ReduceSum", &[], Attributes::new().with("keepdims", 0));
+        g.output("loss", sum * g.number(format, -1.0 / batch as f64));
+    })
+    .unwrap()
+}
+
+/// The weights of [`mlp`], and its data.
+pub fn mlp_inputs(format: DType, batch: usize, sizes: [usize; 4]) -> (Vec<Named>, Vec<Named>) {
+    let one_hot: Vec<f64> =
+        (0..batch * sizes[3]).map(|i| f64::from(u8::from(i % sizes[3] == (i / sizes[3] * 7) % sizes[3]))).collect();
+    let layer = |i: usize| {
+        let bias = Tensor::of_numbers(format, &[sizes[i + 1]], &vec![0.1; sizes[i + 1]]).unwrap();
+        [(WEIGHTS[i], scaled(format, &[sizes[i], sizes[i + 1]], 11 + i as u64)), (BIASES[i], bias)]
+    };
+    let data = vec![
+        ("x", tensor(format, &[batch, sizes[0]], 1)),
+        ("target", Tensor::of_numbers(format, &[batch, sizes[3]], &one_hot).unwrap()),
+    ];
+    ((0..3).flat_map(layer).collect(), data)
 }

@@ -1,20 +1,10 @@
 //! Training: networks whose every step is compared with differences, node by node and fused; what the fused backward network
 //! is made of.
 
-use crate::graphs::{numbers, tensor};
+use crate::graphs::{self, Named, scaled as weight, tensor};
 use postlude::network::fuse::Fused;
 use postlude::network::{Attributes, Format, Network, Tensor};
 use postlude::prelude::*;
-
-type Named = (&'static str, Tensor);
-
-/// A weight, scaled so that sums stay about as large as their terms.
-fn weight(format: DType, shape: &[usize], seed: u64) -> Tensor {
-    let terms: usize = if shape.len() == 2 { shape[0] } else { shape[1..].iter().product() };
-    let scale = 1.0 / (terms.max(1) as f64).sqrt();
-    let scaled: Vec<f64> = numbers(shape.iter().product(), seed).iter().map(|x| x * scale).collect();
-    Tensor::of_numbers(format, shape, &scaled).unwrap()
-}
 
 /// A network with a loss, its weights, and what else it takes.
 pub struct Model {
@@ -23,38 +13,11 @@ pub struct Model {
     data: Vec<Named>,
 }
 
-/// The mean of the cross-entropy, said with operators that kernels have.
-const MEAN: fn() -> Attributes = || Attributes::new().with("keepdims", 0);
-
-/// Three layers with biases, GELU, ReLU and a softmax cross-entropy against one-hot targets.
+/// Three layers of six points, as [`graphs::mlp`] makes them.
 pub fn mlp(format: DType) -> Model {
     let (batch, sizes) = (6, [5, 8, 7, 4]);
-    let network = Network::build(|g| {
-        let x = g.input("x", format, (batch, sizes[0]));
-        let [w1, w2, w3] = [1, 2, 3].map(|i| g.input(["w1", "w2", "w3"][i - 1], format, (sizes[i - 1], sizes[i])));
-        let [b1, b2, b3] = [1, 2, 3].map(|i| g.input(["b1", "b2", "b3"][i - 1], format, (sizes[i],)));
-        let hidden = (x.matmul(w1) + b1).gelu();
-        let hidden = (hidden.matmul(w2) + b2).relu();
-        let scores = hidden.matmul(w3) + b3;
-        let logs = scores.apply("LogSoftmax", &[], Attributes::new());
-        let chosen = logs * g.input("target", format, (batch, sizes[3]));
-        let sum = chosen.apply("ReduceSum", &[], MEAN());
-        g.output("loss", sum * g.number(format, -1.0 / batch as f64));
-    });
-    let one_hot: Vec<f64> =
-        (0..batch * sizes[3]).map(|i| f64::from(u8::from(i % sizes[3] == (i / sizes[3] * 7) % sizes[3]))).collect();
-    let layer = |i: usize| {
-        let bias = Tensor::of_numbers(format, &[sizes[i]], &vec![0.1; sizes[i]]).unwrap();
-        [(["w1", "w2", "w3"][i - 1], weight(format, &[sizes[i - 1], sizes[i]], 10 + i as u64)), (["b1", "b2", "b3"][i - 1], bias)]
-    };
-    Model {
-        network: network.unwrap(),
-        weights: [1, 2, 3].into_iter().flat_map(layer).collect(),
-        data: vec![
-            ("x", tensor(format, &[batch, sizes[0]], 1)),
-            ("target", Tensor::of_numbers(format, &[batch, sizes[3]], &one_hot).unwrap()),
-        ],
-    }
+    let (weights, data) = graphs::mlp_inputs(format, batch, sizes);
+    Model { network: graphs::mlp(format, batch, sizes), weights, data }
 }
 
 /// Two convolutions with biases, a max pool, a norm of inference, a linear layer, and the cross-entropy of classes.
@@ -251,7 +214,7 @@ fn extents_may_stay_open() {
     let network = Network::build(|g| {
         let (x, w, b) = (g.input("x", F32, ("batch", 3)), g.input("w", F32, (3, 2)), g.input("b", F32, (2,)));
         let y = (x.matmul(w) + b).sigmoid().softmax(-1);
-        g.output("loss", (y * y).apply("ReduceMean", &[], MEAN()));
+        g.output("loss", (y * y).apply("ReduceMean", &[], Attributes::new().with("keepdims", 0)));
     })
     .unwrap();
     let training = network.backward("loss", &["x", "w", "b"]).unwrap();

@@ -93,7 +93,9 @@ impl Grouper<'_> {
         }
         let lies = node.inputs[0].and_then(|edge| self.views.get(&edge)).map(|view| view.order());
         let plain: Vec<usize> = (0..shape.len()).collect();
-        let orders = lies.into_iter().chain([plain]);
+        // Rows that do not lie first are counted first: the kernel reads its elements through a table.
+        let (first, kept): (Vec<usize>, Vec<usize>) = plain.iter().partition(|axis| axes.contains(axis));
+        let orders = lies.into_iter().chain([plain, [first, kept].concat()]);
         let Some((count, order)) = orders.filter_map(|order| Some((rows(&axes, &shape, &order)?, order))).next() else {
             return false;
         };
