@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Every module, and the modules it may name besides itself. `lib` only re-exports.
+/// Every module, and the modules it may name besides itself: only such as stand above it here, so there are no circles. `lib`
+/// only re-exports.
 const MAY_KNOW: [(&str, &[&str]); 26] = [
     ("dtype", &[]),
     ("target", &[]),
@@ -32,10 +33,31 @@ const MAY_KNOW: [(&str, &[&str]); 26] = [
     ("dlpack", &["args", "device", "dtype"]),
     ("tune", &["dtype", "jit", "plan", "problem"]),
     ("weights", &["dtype", "problem"]),
+    ("error", &["args", "build", "check", "device", "dtype", "emit", "grad", "ir", "jit", "plan", "problem"]),
+    (
+        "gemm",
+        &[
+            "args",
+            "build",
+            "check",
+            "device",
+            "dtype",
+            "emit",
+            "error",
+            "ir",
+            "jit",
+            "pass",
+            "plan",
+            "problem",
+            "reference",
+            "source",
+            "target",
+            "tune",
+            "weights",
+        ],
+    ),
     ("layer", &["args", "build", "check", "compat", "device", "dtype", "error", "gemm", "grad", "ir", "plan", "problem", "tune"]),
     ("network", &["args", "build", "device", "dtype", "error", "gemm", "grad", "ir", "plan", "problem"]),
-    ("error", EVERYTHING),
-    ("gemm", EVERYTHING),
     ("lib", EVERYTHING),
     ("bin", EVERYTHING),
 ];
@@ -164,6 +186,11 @@ fn report(broken: Vec<String>) {
 #[test]
 fn modules_know_only_what_they_may() {
     let mut broken = Vec::new();
+    for (at, (module, may)) in MAY_KNOW.iter().enumerate().filter(|(_, (module, _))| !matches!(*module, "lib" | "bin")) {
+        for below in may.iter().filter(|name| !MAY_KNOW[..at].iter().any(|(above, _)| above == *name)) {
+            broken.push(format!("`{module}` may know `{below}`, which does not stand above it in the list"));
+        }
+    }
     // Unit tests in files of their own may use what is above.
     for file in files("src").into_iter().filter(|file| !file.path.contains("/tests/")) {
         let Some((_, may)) = MAY_KNOW.iter().find(|(module, _)| *module == file.module()) else {
@@ -174,7 +201,7 @@ fn modules_know_only_what_they_may() {
             for name in named(&line) {
                 // Names that are not modules are re-exports at the root. Only the entry points may use them.
                 let allowed = name == file.module() || may.contains(&name.as_str());
-                let front = matches!(file.module(), "gemm" | "error" | "lib" | "bin");
+                let front = matches!(file.module(), "lib" | "bin");
                 if !allowed && !front {
                     broken.push(format!("{}:{number}: `{}` must not know `{name}`", file.path, file.module()));
                 }

@@ -1,11 +1,11 @@
 //! A complete convolutional layer: Y = f(X * W + b), and its gradients.
 
-use super::error::LinearError;
 use super::rewrite;
 use super::step::{Names, Step};
 use super::trained::{DZ, Trained, same, stored};
 use crate::build::{Builder, Epilogue, Expr};
 use crate::dtype::DType;
+use crate::error::LinearError;
 use crate::gemm::Conv;
 use crate::grad::{Pair, Reserve, Wrt};
 use crate::ir::axes::Axes;

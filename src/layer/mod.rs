@@ -91,14 +91,13 @@
 //!   of one size side by side, each with an X and a W of its own.
 
 mod conv2d;
-mod error;
 mod paddle;
 mod rewrite;
 mod step;
 mod trained;
 
+pub use crate::error::LinearError;
 pub use conv2d::Conv2d;
-pub use error::LinearError;
 #[cfg(feature = "cuda")]
 pub use step::StepPlan;
 pub use step::{Names, Step};

@@ -1,9 +1,9 @@
 //! Derived epilogues: with other output formats, with accumulating or quantised outputs, behind another product.
 
-use super::error::LinearError;
 use crate::build::Epilogue;
 use crate::check::Role;
 use crate::dtype::{DType, ValueType};
+use crate::error::LinearError;
 use crate::ir::axes::{L, M, N};
 use crate::ir::graph::{Graph, Node, NodeId, Side};
 use crate::ir::{Monoid, Op, Operand, Reduce, Reduction, Sink, SinkKind};

@@ -1,11 +1,11 @@
 //! A step: one product of a layer with its epilogue and extents, whose arguments have the layer's names.
 
-use super::error::LinearError;
 use super::rewrite;
 use crate::args::{Args, ArgumentErrors, ArgumentFault, HostArgs};
 use crate::compat::paddle::{Strides, arranged};
 use crate::dtype::DType;
 use crate::error::Error;
+use crate::error::LinearError;
 use crate::gemm::{Gemm, RanOn};
 use crate::ir::Operand;
 #[cfg(feature = "cuda")]

@@ -1,9 +1,9 @@
 //! The epilogue of a layer with its derivative: what every kind of layer shares, whatever it multiplies.
 
-use super::error::LinearError;
 use super::rewrite;
 use crate::build::{Builder, Epilogue, Expr};
 use crate::dtype::{DType, ValueType};
+use crate::error::LinearError;
 use crate::gemm::Gemm;
 use crate::grad::{Pair, Reserve, Wrt};
 use crate::ir::Operand;

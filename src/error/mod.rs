@@ -1,12 +1,15 @@
 //! One error for every stage between an epilogue and its results, one variant a stage. Other work has its own errors:
 //! custom primitives, targets, moving caches, Paddle's operator.
 
+mod layer;
+
+pub use layer::LinearError;
+
 use crate::args::ArgumentErrors;
 use crate::build::ReadError;
 use crate::check::Diagnostics;
 use crate::emit::RenderError;
 use crate::grad::{GradError, ReserveError};
-use crate::layer::LinearError;
 use crate::plan::PlanError;
 use crate::problem::ConvFault;
 
