@@ -277,11 +277,11 @@
 //! | layer norm, RMS norm | [`recipes::layer_norm`](build::recipes::layer_norm), [`recipes::rms_norm`](build::recipes::rms_norm), or what you make of [`mean_over`](Expr::mean_over) |
 //! | cross-entropy | [`recipes::cross_entropy`](build::recipes::cross_entropy), with its gradient |
 //! | argmax, argmin | [`Monoid::ArgMax`], [`Monoid::ArgMin`] |
-//! | top-k | not yet |
+//! | top-k | [`top_k_over`](Expr::top_k_over); [`recipes::top_k`](build::recipes::top_k), [`recipes::top_k_softmax`](build::recipes::top_k_softmax) |
 //! | SwiGLU, GEGLU | two launches: a product stores the gate, the other loads it; both products in one kernel not yet |
 //! | dropout | a [loaded](Builder::load) mask of one bit an element; random numbers in a kernel not yet |
 //! | int8, fp8 | operands and outputs of `I8`, `U8`, `E4M3`, `E5M2` ([`Gemm::mixed`], [`w8a8`](build::recipes::w8a8), [`quantize`](Expr::quantize)) |
-//! | `scaled_mm` | the recipe [`scaled_mm`](build::recipes::scaled_mm); block scales: not yet |
+//! | `scaled_mm` | the recipe [`scaled_mm`](build::recipes::scaled_mm); scales of blocks along K: [`Gemm::block_scaled`] |
 //! | convolution | [`Conv`]: images and filters as a product of pixels and channels, behind any epilogue, and its gradients ([`Conv::data_gradient`], [`Conv::filter_gradient`], [`layer::Conv2d`]); pooling: not yet |
 //! | batch norm | [`batch_norm`](Expr::batch_norm), [`recipes::conv_bn_relu`](build::recipes::conv_bn_relu), or [folded](build::BatchNorm::fold) into the filters; in training [`BatchNormTraining`](build::BatchNormTraining) |
 //! | attention in one kernel | not yet |

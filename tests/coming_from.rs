@@ -72,7 +72,8 @@ fn names_of_other_libraries_are_aliases() {
     let sources = [
         include_str!("../src/build/expr.rs"),
         include_str!("../src/build/epilogue.rs"),
-        include_str!("../src/build/recipes.rs"),
+        include_str!("../src/build/recipes/mod.rs"),
+        include_str!("../src/build/recipes/rows.rs"),
         include_str!("../src/build/activation.rs"),
     ];
     let is_alias = |name: &str| sources.iter().any(|source| source.contains(&format!("#[doc(alias = \"{name}\")]")));
@@ -201,6 +202,7 @@ fn sinks() -> Result {
         e.reduce("amax", z, Monoid::AbsMax, F32.pointer());
         e.reduce("mean", z, Monoid::Mean, F32.over(M));
         e.reduce("class", z, Monoid::ArgMax, I32.over(M));
+        e.store("best", z.top_k_over(N, 2).values[0], F32.over(M).batched());
         e.reduce("lse", z, Monoid::LogSumExp, F32.over(M));
         e.reduce("count", z.gt(0.0), Monoid::Count, I32.over(N));
         e.reduce("variance", z, variance, F32.over(M));
@@ -240,7 +242,8 @@ fn epilogues_by_name() -> Result {
     recipes::linear_combination(F16, F16)?;
     let closure = |e: &Builder| e.store("d", e.acc(), F16);
     let epilogue = Epilogue::build(closure)?;
-    for other in [recipes::bias_activation(F16, F16, relu)?, recipes::residual(F16, F16, silu)?] {
+    let rows = [recipes::top_k(2)?, recipes::top_k_softmax(2, F16)?];
+    for other in [recipes::bias_activation(F16, F16, relu)?, recipes::residual(F16, F16, silu)?].into_iter().chain(rows) {
         assert_ne!(epilogue, other);
     }
     epilogue.backward(Wrt::all())?;

@@ -966,6 +966,7 @@ fn rows_that_are_reduced_first() {
             ("rms_norm", recipes::rms_norm(with_residual, d), vec!["rstd"]),
             ("l2_normalize", recipes::l2_normalize(d), vec![]),
             ("quantize_rows", recipes::quantize_rows(d), vec!["row_scale"]),
+            ("top_k_softmax", recipes::top_k_softmax(8, d), vec![]),
         ]
     };
     for (i, d) in [F16, BF16, F32].into_iter().enumerate() {

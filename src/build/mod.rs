@@ -25,6 +25,7 @@ mod quantize;
 pub mod recipes;
 mod region;
 pub mod rows;
+mod top_k;
 
 pub use batch_norm::{BatchNorm, BatchNormTraining, FoldError};
 pub use epilogue::{Epilogue, ReadError, registry};
@@ -33,3 +34,4 @@ pub use into::{IntoElement, IntoExpr};
 pub use monoid::MonoidError;
 pub use operators::ComparedByOperator;
 pub use region::Regions;
+pub use top_k::TopK;

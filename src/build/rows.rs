@@ -47,7 +47,7 @@ impl Builder {
         self.reduced(element, monoid, over, Location::caller())
     }
 
-    fn reduced<'g>(
+    pub(super) fn reduced<'g>(
         &'g self,
         element: impl IntoElement<'g>,
         monoid: Monoid,

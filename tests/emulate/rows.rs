@@ -82,6 +82,8 @@ pub fn all() -> Vec<Case> {
         case("stages_sinks", F32, row, sinks(), 2e-5),
         case("stages_turned", F32, Order::ColumnMajor, turned, 2e-6),
         case("stages_across", F32, row, across, 2e-6),
+        case("stages_top_k", F32, row, recipes::top_k(3), 1e-6),
+        case("stages_top_k_softmax", F16, row, recipes::top_k_softmax(2, F16), 1e-3),
         case("stages_doubles", F64, row, doubles, 1e-12),
         on(case("", F32, row, monoids(), 2e-4), "stages_held", held),
         on(case("", F32, row, monoids(), 2e-4), "stages_again", again),

@@ -56,6 +56,18 @@ fn rows_of_every_length() {
     run_all(&cases);
 }
 
+/// What is loaded is exact, and so is its order.
+#[test]
+fn the_largest_of_rows() {
+    let mut cases = Vec::new();
+    for (d, k) in [(F16, 2), (BF16, 8), (F32, 4)] {
+        for epilogue in [recipes::top_k(k), recipes::top_k_softmax(k, d)].map(Result::unwrap) {
+            cases.extend(ROWS.map(|[m, n]| case(&Gemm::pointwise(d, Order::RowMajor, &epilogue), Shape::matrix(m, n))));
+        }
+    }
+    run_all(&cases);
+}
+
 #[test]
 fn rows_that_lie_anyhow() {
     let mut cases = Vec::new();
@@ -117,8 +129,13 @@ fn rows_in_the_kernel_of_a_product() {
         e.reduce("columns", y, Monoid::Sum, F32.over(N));
         e.reduce("rows", y, Monoid::AbsMax, F32.over(M));
     });
+    // Values alone: where two sums are equal but for rounding, either coordinate is right.
+    let values = Epilogue::build(|e| {
+        let best = (e.acc() + e.load("bias", F32.over(N))).top_k_over(N, 3);
+        best.values.into_iter().enumerate().for_each(|(i, value)| e.store(&format!("value{i}"), value, F32.over(M).batched()));
+    });
     let norm = Norm { weights: Some(F16), residual: None };
-    let epilogues = [recipes::softmax(Mask::None, F16), recipes::layer_norm(norm, F16), kept, turned].map(Result::unwrap);
+    let epilogues = [recipes::softmax(Mask::None, F16), recipes::layer_norm(norm, F16), kept, turned, values].map(Result::unwrap);
     let mut cases = Vec::new();
     for (i, epilogue) in epilogues.iter().enumerate() {
         let turned = i == 3;

@@ -29,6 +29,11 @@ fn of_recipes() {
         recipes::softmax(Mask::Causal, F32),
         recipes::log_softmax(Mask::None, F32),
         recipes::l2_normalize(F32),
+        recipes::top_k_softmax(3, F32),
+        Epilogue::build(|e| {
+            let best = e.acc().top_k_over(N, 2).values;
+            e.store("d", e.acc() * 0.5 + best[0].sin() - best[1].cos(), F32);
+        }),
     ];
     all.extend(norms.iter().flat_map(|norm| [recipes::layer_norm(*norm, F32), recipes::rms_norm(*norm, F32)]));
     for (seed, recipe) in all.into_iter().enumerate() {

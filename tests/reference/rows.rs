@@ -219,3 +219,78 @@ fn results_of_nothing_are_identities() {
     run(POINTWISE, epilogue.unwrap().checked(), Shape::matrix(0, 2), args, Precision::F32).unwrap();
     assert_eq!(least, [f32::INFINITY; 2]);
 }
+
+/// The places of the k largest, as a sort of the row gives them: NaN first, and the smaller column first among equals.
+fn sorted(row: &[f64], k: usize) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..row.len()).collect();
+    let key = |place: &usize| (!row[*place].is_nan(), if row[*place].is_nan() { 0.0 } else { -row[*place] });
+    places.sort_by(|a, b| key(a).partial_cmp(&key(b)).unwrap());
+    places.truncate(k);
+    places
+}
+
+#[test]
+fn the_largest_of_rows_are_those_of_a_sort() {
+    const ROWS: usize = 40;
+    let mut numbers = Numbers(5);
+    for (columns, k) in [(1, 1), (1, 3), (7, 2), (64, 8), (300, 32), (5, 5), (6, 9)] {
+        // Few values, so that there are equals; rows of nothing but minus infinity, and of NaN.
+        let any = [f32::NEG_INFINITY, f32::INFINITY, f32::NAN, 0.0, -0.0, 1.0, 1.5, -2.0, 3e38, -3e38, 1e-40];
+        let element = |i: usize, x: f64| match i % 5 {
+            0 => f32::NEG_INFINITY,
+            1 => x as f32,
+            2 => [f32::NAN, 1.0][usize::from(x > 0.0)],
+            _ => any[(x.abs() * 1e4) as usize % any.len()],
+        };
+        let a: Vec<f32> = (0..ROWS * columns).map(|at| element(at / columns, numbers.between(-3.0, 3.0))).collect();
+        let (mut values, mut indices) = (vec![vec![0f32; ROWS]; k], vec![vec![0i32; ROWS]; k]);
+        let names: Vec<[String; 2]> = (0..k).map(|i| [format!("value{i}"), format!("index{i}")]).collect();
+        let mut args = HostArgs::new().input("a", &a);
+        for (names, (values, indices)) in names.iter().zip(values.iter_mut().zip(&mut indices)) {
+            args = args.output(&names[0], &mut values[..]).output(&names[1], &mut indices[..]);
+        }
+        let epilogue = recipes::top_k(k).unwrap();
+        Gemm::pointwise(F32, RowMajor, &epilogue).reference(Shape::matrix(ROWS, columns), args).unwrap();
+        let mut d = vec![0f32; ROWS * columns];
+        let chosen = Epilogue::build(|e| e.store("d", e.acc().top_k_over(N, k).selected.select(1.0, 0.0), F32)).unwrap();
+        let args = HostArgs::new().input("a", &a).output("d", &mut d);
+        Gemm::pointwise(F32, RowMajor, &chosen).reference(Shape::matrix(ROWS, columns), args).unwrap();
+        for i in 0..ROWS {
+            let row: Vec<f64> = a[i * columns..][..columns].iter().map(|x| f64::from(*x)).collect();
+            let places = sorted(&row, k);
+            for rank in 0..k {
+                let (index, value) = places.get(rank).map_or((-1, f64::NEG_INFINITY), |at| (*at as i32, row[*at]));
+                assert_eq!(indices[rank][i], index, "row {i}, rank {rank}: {row:?}");
+                let got = f64::from(values[rank][i]);
+                assert!(got == value || got.is_nan() && value.is_nan(), "row {i}, rank {rank}: {got}, not {value}");
+            }
+            for j in 0..columns {
+                assert_eq!(d[i * columns + j] == 1.0, places.contains(&j), "row {i}, column {j}: {row:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn shares_of_the_largest_sum_to_one() {
+    for k in [1, 2, 5] {
+        check(
+            &recipes::top_k_softmax(k, F32).unwrap(),
+            1e-6,
+            |args| args,
+            |row, j| {
+                let places = sorted(row, k);
+                let sum: f64 = places.iter().map(|at| row[*at].exp()).sum();
+                if places.contains(&j) { row[j].exp() / sum } else { 0.0 }
+            },
+        );
+    }
+    // Over M as over N; over both there is no order.
+    let turned = Epilogue::build(|e| e.store("d", e.acc().top_k_over(M, 2).selected.select(e.acc(), 0.0), F32)).unwrap();
+    let (a, mut d) = ([1f32, 9.0, 3.0, 2.0, 2.0, 8.0], [0f32; 6]);
+    let args = HostArgs::new().input("a", &a).output("d", &mut d);
+    Gemm::pointwise(F32, RowMajor, &turned).reference(Shape::matrix(3, 2), args).unwrap();
+    assert_eq!(d, [0.0, 9.0, 3.0, 0.0, 2.0, 8.0]);
+    assert!(Epilogue::build(|e| e.store("d", e.acc().top_k_over(M | N, 2).values[0], F32.pointer())).is_err());
+    assert!(Epilogue::build(|e| e.store("d", e.acc().top_k_over(N, 0).selected.select(1.0, e.acc()), F32)).is_ok());
+}

@@ -3,6 +3,10 @@
 //! Every recipe stores its result as `d` in the given format. A format that a recipe does not support is reported at
 //! the call of the recipe.
 
+mod rows;
+
+pub use rows::*;
+
 use super::epilogue::Epilogue;
 use super::expr::{Builder, Expr};
 use crate::check::Diagnostics;
@@ -220,143 +224,6 @@ pub fn split_rows(bias: DType, d: DType, above: impl Activation, below: impl Act
     })
 }
 
-/// Which elements of a row take part in a softmax.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mask {
-    /// All of them.
-    None,
-    /// Those of columns up to the row, as in attention that sees nothing later.
-    Causal,
-    /// Those where a matrix `mask` of conditions holds: of `Bool`, `Bits8` or `Bits128`.
-    Loaded(DType),
-}
-
-impl Mask {
-    /// accumulator * scale, and minus infinity where an element takes no part.
-    fn logits(self, e: &Builder) -> Expr<'_> {
-        let z = e.acc() * e.scalar_or("scale", DType::F32, 1.0);
-        match self {
-            Mask::None => z,
-            Mask::Causal => e.column().le(e.row()).select(z, f32::NEG_INFINITY),
-            Mask::Loaded(format) => e.load("mask", format).select(z, f32::NEG_INFINITY),
-        }
-    }
-}
-
-/// D = the softmax over N of scale * accumulator, where the scalar `scale` may be left out and is 1 then: the reciprocal
-/// of a temperature, or of the root of a head's width. Masked elements are 0; a row without any other is NaN.
-///
-/// # Errors
-/// If the format is not floating-point, or the mask's holds no conditions.
-#[track_caller]
-pub fn softmax(mask: Mask, d: DType) -> Result<Epilogue, Diagnostics> {
-    Epilogue::build_for_caller(file!(), |e| e.store("d", mask.logits(e).softmax_over(N), d))
-}
-
-/// D = the logarithm of the [`softmax`] over N of scale * accumulator. Masked elements are minus infinity.
-///
-/// # Errors
-/// If the format is not floating-point, or the mask's holds no conditions.
-#[track_caller]
-pub fn log_softmax(mask: Mask, d: DType) -> Result<Epilogue, Diagnostics> {
-    Epilogue::build_for_caller(file!(), |e| e.store("d", mask.logits(e).log_softmax_over(N), d))
-}
-
-/// What a norm of rows has beside its input.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Norm {
-    /// The format of a vector `weight` over N that multiplies the result and, of a layer norm, of a vector `bias` that is
-    /// added to it.
-    pub weights: Option<DType>,
-    /// The format of a matrix `residual` that is added to the accumulator before. The sum is stored as `sum`, in the same format.
-    pub residual: Option<DType>,
-}
-
-impl Norm {
-    fn input(self, e: &Builder) -> Expr<'_> {
-        let Some(format) = self.residual else { return e.acc() };
-        let x = e.acc() + e.load("residual", format);
-        e.store("sum", x, format);
-        x
-    }
-
-    fn scaled<'g>(self, e: &'g Builder, x: Expr<'g>) -> Expr<'g> {
-        self.weights.map_or(x, |format| x * e.load("weight", format.over(N)))
-    }
-}
-
-/// The number that keeps a norm from dividing by 0; a launch may leave it out.
-fn epsilon(e: &Builder, default: f32) -> Expr<'_> {
-    e.scalar_or("epsilon", DType::F32, default)
-}
-
-/// D = (x - mean) / sqrt(variance + epsilon) along each row, times a weight and plus a bias if there are some. The scalar
-/// `epsilon` may be left out and is 1e-5 then. Stores the mean of each row as the vector `mean`, and 1 / sqrt(variance +
-/// epsilon) as `rstd`, both in `f32`.
-///
-/// # Errors
-/// If a format is not floating-point.
-#[track_caller]
-pub fn layer_norm(norm: Norm, d: DType) -> Result<Epilogue, Diagnostics> {
-    Epilogue::build_for_caller(file!(), |e| {
-        let x = norm.input(e);
-        let mean = x.mean_over(N);
-        let centred = x - mean;
-        let rstd = (centred.mean_square_over(N) + epsilon(e, 1e-5)).rsqrt();
-        let y = norm.scaled(e, centred * rstd);
-        let y = norm.weights.map_or(y, |format| y + e.load("bias", format.over(N)));
-        e.store("d", y, d);
-        e.store("mean", mean, DType::F32.over(M).batched());
-        e.store("rstd", rstd, DType::F32.over(M).batched());
-    })
-}
-
-/// D = x / sqrt(mean of squares + epsilon) along each row, times a weight if there is one. The scalar `epsilon` may be
-/// left out and is 1e-6 then. Stores 1 / sqrt(mean of squares + epsilon) of each row as the vector `rstd`, in `f32`.
-///
-/// # Errors
-/// If a format is not floating-point.
-#[track_caller]
-pub fn rms_norm(norm: Norm, d: DType) -> Result<Epilogue, Diagnostics> {
-    Epilogue::build_for_caller(file!(), |e| {
-        let x = norm.input(e);
-        let rstd = (x.mean_square_over(N) + epsilon(e, 1e-6)).rsqrt();
-        e.store("d", norm.scaled(e, x * rstd), d);
-        e.store("rstd", rstd, DType::F32.over(M).batched());
-    })
-}
-
-/// D = accumulator / its Euclidean norm along each row, or over the scalar `epsilon` where that is larger, which may be
-/// left out and is 1e-12 then.
-///
-/// # Errors
-/// If the format is not floating-point.
-#[doc(alias = "normalize")]
-#[track_caller]
-pub fn l2_normalize(d: DType) -> Result<Epilogue, Diagnostics> {
-    Epilogue::build_for_caller(file!(), |e| {
-        e.store("d", e.acc() / e.acc().norm_over(N).max(epsilon(e, 1e-12)), d);
-    })
-}
-
-/// The cross-entropy of each row of logits with the class that the vector `target` of `i32` names, as the vector `loss`
-/// in `f32`; and D = its gradient, (softmax - 1 at the target) * scale, where the scalar `scale` may be left out and is 1
-/// then: the reciprocal of the number of rows, for a mean.
-///
-/// # Errors
-/// If the format is not floating-point.
-#[doc(alias = "nll_loss")]
-#[track_caller]
-pub fn cross_entropy(d: DType) -> Result<Epilogue, Diagnostics> {
-    Epilogue::build_for_caller(file!(), |e| {
-        let log_share = e.acc().log_softmax_over(N);
-        let is_target = e.column().eq(e.load("target", DType::I32.over(M).batched()));
-        e.store("loss", -is_target.select(log_share, 0.0).sum_over(N), DType::F32.over(M).batched());
-        let gradient = log_share.exp() - is_target.select(1.0, 0.0);
-        e.store("d", gradient * e.scalar_or("scale", DType::F32, 1.0), d);
-    })
-}
-
 /// Quantisation by a given scale: D = accumulator / `d_scale`, an `f32` in memory. The largest magnitude of the accumulator is
 /// `d_amax`, from which [`delayed_scale`] makes the scale of the next step. A format of eight bits saturates.
 ///
@@ -425,16 +292,6 @@ pub fn delayed_scale(format: DType, margin: i8) -> Result<Epilogue, Diagnostics>
         e.store("scale", held.select(largest / most, 1.0), DType::F32.over(M).batched());
         e.store("inverse", held.select(most / largest, 1.0), DType::F32.over(M).batched());
     })
-}
-
-/// The column of the largest element of each row, as the vector `d` of `i32`: the first of equals, and of the first NaN
-/// if there is one.
-///
-/// # Errors
-/// None: it has no format to choose.
-#[track_caller]
-pub fn argmax() -> Result<Epilogue, Diagnostics> {
-    Epilogue::build_for_caller(file!(), |e| e.reduce("d", e.acc(), Monoid::ArgMax, DType::I32.over(M).batched()))
 }
 
 /// NHWC images `y` of NCHW images `x`, on a device: for [`Gemm::pointwise`](crate::Gemm::pointwise) over H W rows, C columns and
