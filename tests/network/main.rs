@@ -11,4 +11,5 @@ mod json;
 #[path = "../../examples/support/networks.rs"]
 mod networks;
 mod passes;
+mod quantised;
 mod training;

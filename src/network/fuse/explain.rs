@@ -24,6 +24,12 @@ impl Fused {
         let mut out = String::new();
         let graph = self.network.graph();
         let did = &self.simplified;
+        if did.quantised > 0 {
+            let _ = writeln!(out, "{} products of quantised numbers are products of eight bits", did.quantised);
+        }
+        for (name, why) in &did.unquantised {
+            let _ = writeln!(out, "{} is not a product of eight bits: {why}", word(name));
+        }
         let _ = writeln!(
             out,
             "{} nodes, of which {} were folded, {} shared, {} dead, {} batch norms and {} products beside others; {} are views",
