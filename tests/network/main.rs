@@ -2,6 +2,7 @@
 
 mod build;
 mod custom;
+mod drawing;
 mod fused;
 mod gradients;
 mod graphs;

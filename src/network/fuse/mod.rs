@@ -27,6 +27,7 @@ mod memory;
 mod product;
 mod run;
 mod space;
+mod svg;
 mod tables;
 mod view;
 mod windows;
