@@ -113,6 +113,26 @@ fn three_quantised_layers_are_three_kernels() {
     }
 }
 
+/// What a residual adds is read as it lies, in eight bits, and dequantised where it is added.
+#[test]
+fn residuals_stay_narrow() {
+    let network = Network::build(|g| {
+        let parameters = [number(g, F32, 0.0625), number(g, I8, 0.0)];
+        let x = g.input("x", I8, (12, 16)).apply("DequantizeLinear", &parameters, Attributes::new());
+        let y = layer(g, x, 0, [16, 16], true).apply("QuantizeLinear", &parameters, Attributes::new());
+        let y = y.apply("DequantizeLinear", &parameters, Attributes::new());
+        let z = layer(g, y, 1, [16, 16], true) + y;
+        g.output("z", z.apply("QuantizeLinear", &parameters, Attributes::new()));
+    })
+    .unwrap();
+    let fused = network.fuse().unwrap();
+    assert_eq!((fused.kernels().count(), fused.unserved().count()), (2, 0), "{}", fused.explain());
+    // 12 x 16 bytes twice.
+    assert_eq!(fused.memory().sum, 2 * 256, "{}", fused.explain());
+    assert!(fused.explain().contains("it has fewer bytes than what"), "{}", fused.explain());
+    agrees(&network, &[("x", eight_bits(I8, &[12, 16], 1))], true, "a residual");
+}
+
 /// A random product of quantised numbers with a random chain behind it, its input, and both in words.
 fn random(dice: &mut Dice, exact: bool) -> (Network, (&'static str, Tensor), String) {
     let kind = ["MatMul", "Gemm", "Conv"][dice.below(3)];

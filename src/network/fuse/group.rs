@@ -18,6 +18,7 @@
 use super::columns;
 use super::concat::{self, Home};
 use super::layout::Wish;
+use super::narrow;
 use super::product::{self, Obstacle};
 use super::space::Placement;
 use super::tables;
@@ -381,6 +382,11 @@ impl Grouper<'_> {
     }
 
     fn pointwise(&mut self, id: NodeId, node: &Node, shape: &[usize]) {
+        if narrow::dequantises_for_others(self.network, &self.users, node) {
+            self.reasons.extend(node.inputs[0].map(|edge| ((edge, id), narrow::WHY)));
+            let order = self.order_of(node, shape);
+            return self.begin(id, node, GroupKind::Pointwise, shape, order);
+        }
         for (group, edge) in self.sources(node) {
             let obstacle = match &self.groups[group].kind {
                 GroupKind::Alone(_) => Some("no kernel computes it"),

@@ -24,6 +24,7 @@ mod group;
 mod kernel;
 mod layout;
 mod memory;
+mod narrow;
 mod product;
 mod run;
 mod space;
