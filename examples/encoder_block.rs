@@ -13,7 +13,7 @@
 //! ...
 //! largest difference to the network node by node: 0.0...
 //! Runs on the CPU: ...
-//! Drawings: target/encoder_block.dot and target/encoder_block_fused.dot
+//! Drawings: target/encoder_block.dot, target/encoder_block_fused.dot and target/encoder_block.svg
 //! ```
 
 #[path = "support/networks.rs"]
@@ -81,7 +81,7 @@ pub fn run(out: &mut dyn Write) -> Result<()> {
     writeln!(out, "largest difference to the network node by node: {worst:.4}")?;
     writeln!(out, "Runs on {place}")?;
     networks::draw("encoder_block", &network, &fused)?;
-    writeln!(out, "Drawings: target/encoder_block.dot and target/encoder_block_fused.dot")?;
+    writeln!(out, "Drawings: target/encoder_block.dot, target/encoder_block_fused.dot and target/encoder_block.svg")?;
     Ok(())
 }
 

@@ -14,7 +14,7 @@
 //! ...
 //! largest difference to the network node by node: 0.0... of the largest
 //! Runs on the CPU: ...
-//! Drawings: target/onnx_resnet.dot and target/onnx_resnet_fused.dot
+//! Drawings: target/onnx_resnet.dot, target/onnx_resnet_fused.dot and target/onnx_resnet.svg
 //! ```
 
 #[path = "support/networks.rs"]
@@ -72,7 +72,7 @@ pub fn run(out: &mut dyn Write) -> Result<()> {
     writeln!(out, "largest difference to the network node by node: {:.4} of the largest", worst / largest)?;
     writeln!(out, "Runs on {place}")?;
     networks::draw("onnx_resnet", &network, &fused)?;
-    writeln!(out, "Drawings: target/onnx_resnet.dot and target/onnx_resnet_fused.dot")?;
+    writeln!(out, "Drawings: target/onnx_resnet.dot, target/onnx_resnet_fused.dot and target/onnx_resnet.svg")?;
     Ok(())
 }
 

@@ -11,7 +11,7 @@
 //! values.
 
 use float8::{F8E4M3, F8E5M2};
-use half::slice::HalfFloatSliceExt;
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -370,6 +370,30 @@ impl DType {
     }
 }
 
+impl DType {
+    /// [`write`](DType::write) of several numbers, from `index` on.
+    ///
+    /// # Panics
+    /// If the buffer is too short.
+    pub fn write_wide(self, bytes: &mut [u8], index: usize, numbers: &[f64]) {
+        const AT_ONCE: usize = 512;
+        if !matches!(self, DType::F16 | DType::BF16) {
+            return numbers.iter().enumerate().for_each(|(i, x)| self.write(bytes, index + i, *x));
+        }
+        let bytes = &mut bytes[index * self.size()..][..numbers.len() * self.size()];
+        let (mut run, mut halves) = ([0.0f32; AT_ONCE], [0u16; AT_ONCE]);
+        for (numbers, bytes) in numbers.chunks(AT_ONCE).zip(bytes.chunks_mut(AT_ONCE * self.size())) {
+            let (run, halves) = (&mut run[..numbers.len()], &mut halves[..numbers.len()]);
+            run.iter_mut().zip(numbers).for_each(|(x, wide)| *x = to_odd(*wide));
+            match self {
+                DType::F16 => halves.reinterpret_cast_mut::<f16>().convert_from_f32_slice(run),
+                _ => halves.reinterpret_cast_mut::<bf16>().convert_from_f32_slice(run),
+            }
+            bytes.chunks_exact_mut(2).zip(halves).for_each(|(to, half)| to.copy_from_slice(&half.to_le_bytes()));
+        }
+    }
+}
+
 /// The bytes of one element.
 fn word<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     std::array::from_fn(|i| bytes[at + i])
@@ -379,14 +403,11 @@ fn word<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 /// narrower format, so rounding it again gives the same result as rounding `x` directly.
 fn to_odd(x: f64) -> f32 {
     let near = x as f32;
-    let exact = f64::from(near);
-    if exact == x || x.is_nan() || near.to_bits() & 1 == 1 {
-        near
-    } else if exact.abs() > x.abs() {
-        f32::from_bits(near.to_bits() - 1)
-    } else {
-        f32::from_bits(near.to_bits() + 1)
-    }
+    let (exact, bits) = (f64::from(near), near.to_bits());
+    // Without branches, so that a loop over many numbers takes several at once.
+    let beside = if exact.abs() > x.abs() { bits.wrapping_sub(1) } else { bits.wrapping_add(1) };
+    let stays = (exact == x) | x.is_nan() | (bits & 1 == 1);
+    f32::from_bits(if stays { bits } else { beside })
 }
 
 impl ValueType {

@@ -284,9 +284,10 @@ pub fn folder() -> std::io::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Draws a network and what fusion makes of it, as DOT files of that name.
+/// Draws a network and what fusion makes of it, as DOT files and a picture of that name.
 pub fn draw(name: &str, network: &Network, fused: &Fused) -> std::io::Result<()> {
     let folder = folder()?;
     std::fs::write(folder.join(format!("{name}.dot")), network.to_dot())?;
-    std::fs::write(folder.join(format!("{name}_fused.dot")), fused.to_dot())
+    std::fs::write(folder.join(format!("{name}_fused.dot")), fused.to_dot())?;
+    std::fs::write(folder.join(format!("{name}.svg")), fused.to_svg())
 }

@@ -100,3 +100,18 @@ fn four_bits_are_counted_from_the_lowest() {
     assert_eq!([-1.0, 2.5, 300.0, f64::NAN].map(|x| DType::U4.round(x)), [0.0, 2.0, 15.0, 0.0]);
     assert_eq!((DType::I4.bits(), DType::I4.bytes(3), DType::I4.elements(2), DType::I4.run()), (4, 2, 4, 2));
 }
+
+#[test]
+fn numbers_written_at_once_are_those_written_one_by_one() {
+    let special = [0.0, -0.0, f64::NAN, f64::INFINITY, -f64::INFINITY, f64::MAX, f64::MIN_POSITIVE, 65519.9, 65520.0, 1e39];
+    let ties = (0..1200).map(|i| (1.0 + f64::from(i) / 4096.0) * (1.0 + f64::from(i % 3 - 1) * 1e-12) * f64::from(1 - i % 2 * 2));
+    let numbers: Vec<f64> = special.into_iter().chain(ties).collect();
+    for d in DType::ALL.into_iter().filter(|d| d.size() > 0) {
+        for start in 0..2 {
+            let (mut one, mut all) = (vec![0u8; (numbers.len() + 9) * 8], vec![0u8; (numbers.len() + 9) * 8]);
+            numbers.iter().enumerate().for_each(|(i, x)| d.write(&mut one[start..], 8 + i, *x));
+            d.write_wide(&mut all[start..], 8, &numbers);
+            assert_eq!(one, all, "{d} from {start}");
+        }
+    }
+}

@@ -44,8 +44,11 @@ impl Gemm {
         let problem = problem.into();
         let gpu = gpu.into();
         let key = memo::key(self, target, gpu, &problem, "");
-        memo::kernel(cache, key, || Kernel::of(self.kernel_plan(target, gpu, problem.clone())?, cache))
-            .map_err(|error| self.tell(error, target, gpu, &problem))
+        let make = || {
+            let asked = self.kernel_plan(target, gpu, problem.clone())?;
+            Ok(memo::Made { kernel: Kernel::of(asked.clone(), cache)?, asked: Arc::new(asked) })
+        };
+        memo::made(cache, key, make).map_err(|error| self.tell(error, target, gpu, &problem))
     }
 }
 

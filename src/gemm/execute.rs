@@ -42,15 +42,24 @@ impl Gemm {
         let tell = |error| self.tell(error, target, gpu, &problem);
         let key = memo::key(self, target, gpu, &problem, device.name());
         let kernel = memo::kernel(device.cache(), key, || {
-            let fresh = self.kernel_plan(target, gpu, problem.clone())?;
+            // What a call of `compile` has made, as `precompile` does for all kernels of a network.
+            let known = memo::known(device.cache(), memo::key(self, target, gpu, &problem, ""));
+            let fresh = match &known {
+                Some(made) => made.asked.clone(),
+                None => Arc::new(self.kernel_plan(target, gpu, problem.clone())?),
+            };
+            let untuned = || match known {
+                Some(made) => Ok(made.kernel.clone()),
+                None => Kernel::of((*fresh).clone(), device.cache()),
+            };
             let tuned = self.tuned(device, &fresh, problem.shape);
             match tuned.map(|plan| Kernel::of(plan, device.cache())) {
                 Some(Ok(kernel)) => Ok(kernel),
                 Some(Err(error)) => {
                     device.cache().report(CacheFault::Untuned, &fresh.tile, &error);
-                    Kernel::of(fresh, device.cache())
+                    untuned()
                 }
-                None => Kernel::of(fresh, device.cache()),
+                None => untuned(),
             }
         })
         .map_err(tell)?;

@@ -14,16 +14,15 @@ use crate::ir::wire;
 use crate::jit::Memos;
 use crate::jit::{Cache, CacheKey};
 use crate::pass;
-#[cfg(feature = "cuda")]
 use crate::plan::KernelPlan;
 use crate::plan::Problem;
 use crate::source::Origin;
 use crate::target::{Gpu, Target};
 use std::sync::{Arc, OnceLock};
 
-/// The hash of a [`Gemm`], once it has been computed.
+/// The hash of a [`Gemm`], once it has been computed. Copies share it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Identity(OnceLock<CacheKey>);
+pub(super) struct Identity(Arc<OnceLock<CacheKey>>);
 
 impl Identity {
     /// The hash of everything that a plan depends on, except target and problem; `None` if it cannot be serialised.
@@ -60,6 +59,7 @@ pub(super) fn key(gemm: &Gemm, target: Target, gpu: Gpu, problem: &Problem, also
 }
 
 /// The kernel of a request: the memorised one or, if there is none, the one that `make` makes.
+#[cfg(feature = "cuda")]
 pub(super) fn kernel(
     cache: &Cache,
     key: Option<CacheKey>,
@@ -73,6 +73,31 @@ pub(super) fn kernel(
         cache.keep_memo(key, Arc::new(remembered(&made)));
     }
     Ok(made)
+}
+
+/// A kernel, and the plan that was asked for: registers may have run out since.
+#[derive(Clone)]
+pub(super) struct Made {
+    pub kernel: Kernel,
+    pub asked: Arc<KernelPlan>,
+}
+
+/// The kernel of a request without tuning, if this process has made it.
+#[cfg(feature = "cuda")]
+pub(super) fn known(cache: &Cache, key: Option<CacheKey>) -> Option<Arc<Made>> {
+    cache.memo(&key?, |made: &Made| made.kernel.cubin.bytes.len())
+}
+
+/// The kernel of a request without tuning: the memorised one or, if there is none, the one that `make` makes.
+pub(super) fn made(cache: &Cache, key: Option<CacheKey>, make: impl FnOnce() -> Result<Made, Error>) -> Result<Kernel, Error> {
+    if let Some(known) = key.and_then(|key| cache.memo(&key, |made: &Made| made.kernel.cubin.bytes.len())) {
+        return Ok(known.kernel.clone());
+    }
+    let Made { kernel, asked } = make()?;
+    if let Some(key) = key {
+        cache.keep_memo(key, Arc::new(Made { kernel: remembered(&kernel), asked }));
+    }
+    Ok(kernel)
 }
 
 /// The kernel as later requests see it.

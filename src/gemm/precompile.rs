@@ -1,10 +1,11 @@
 //! Filling a cache in advance, on every core and without a GPU.
 
-use super::{Gemm, Kernel, parallel};
+use super::{Gemm, Kernel, memo, parallel};
 use crate::error::Error;
-use crate::jit::Cache;
+use crate::jit::{Cache, CacheKey};
 use crate::plan::Problem;
 use crate::target::{Gpu, Target};
+use std::collections::HashMap;
 
 /// A kernel that will be needed.
 #[derive(Clone, Debug)]
@@ -32,14 +33,33 @@ pub fn precompile(
     finished: impl Fn(usize, &Result<Kernel, Error>) + Sync,
 ) -> Vec<Result<Kernel, Error>> {
     let threads = if threads == 0 { parallel::cores() } else { threads };
-    let kernels = parallel::map(wanted.len(), threads, |at| {
+    // Of equal requests one thread makes the kernel, and then finds it in memory.
+    let keys = parallel::map(wanted.len(), threads, |at| {
         let Wanted { gemm, target, gpu, problem } = &wanted[at];
-        let kernel = gemm.compile(cache, *target, *gpu, problem.clone());
-        finished(at, &kernel);
-        kernel
+        memo::key(gemm, *target, *gpu, problem, "")
+    });
+    let mut classes: Vec<Vec<usize>> = Vec::new();
+    let mut class_of: HashMap<CacheKey, usize> = HashMap::new();
+    for (at, key) in keys.into_iter().enumerate() {
+        let class = key.map_or(classes.len(), |key| *class_of.entry(key).or_insert(classes.len()));
+        match classes.get_mut(class) {
+            Some(equal) => equal.push(at),
+            None => classes.push(vec![at]),
+        }
+    }
+    let made = parallel::map(classes.len(), threads, |class| {
+        let make = |at: &usize| {
+            let Wanted { gemm, target, gpu, problem } = &wanted[*at];
+            let kernel = gemm.compile(cache, *target, *gpu, problem.clone());
+            finished(*at, &kernel);
+            (*at, kernel)
+        };
+        classes[class].iter().map(make).collect::<Vec<_>>()
     });
     cache.tell("precompile");
-    kernels
+    let mut kernels: Vec<(usize, Result<Kernel, Error>)> = made.into_iter().flatten().collect();
+    kernels.sort_by_key(|(at, _)| *at);
+    kernels.into_iter().map(|(_, kernel)| kernel).collect()
 }
 
 impl Gemm {

@@ -29,6 +29,29 @@
 //! [`Network::backward`] gives the network that computes a loss and its gradients with respect to named inputs. It is a network
 //! like any other: it fuses, and runs where the others do.
 //!
+//! # Quantised numbers
+//!
+//! A product of what `DequantizeLinear` gives is fused as a product of the numbers of eight bits. Scales, bias, activation and
+//! the `QuantizeLinear` behind it become its epilogue:
+//!
+//! ```
+//! use postlude::network::{Attributes, Network, Tensor};
+//! use postlude::prelude::*;
+//!
+//! let network = Network::build(|g| {
+//!     let none = Attributes::new;
+//!     let scale = g.number(F32, 0.05);
+//!     let x = g.input("x", I8, (4, 3)).apply("DequantizeLinear", &[scale], none());
+//!     let w = g.constant("w", Tensor::of(&[1i8, -2, 3, -4, 5, -6], &[3, 2]).unwrap());
+//!     let y = x.matmul(w.apply("DequantizeLinear", &[g.number(F32, 0.5)], none())).relu();
+//!     g.output("y", y.apply("QuantizeLinear", &[scale, g.number(I8, 0.0)], none()));
+//! })?;
+//! let fused = network.fuse()?;
+//! let kernels: Vec<_> = fused.kernels().map(|kernel| kernel.gemm.operation().dtypes()).collect();
+//! assert_eq!(kernels, [[I8, I8]]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Types
 //!
 //! An edge has a [`Format`] and extents. An extent is a number, a symbol such as `"batch"` that [`Network::bind`]

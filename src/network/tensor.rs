@@ -196,21 +196,32 @@ impl Tensor {
         Ok(out)
     }
 
-    /// The tensor whose every element follows from this one's at the same index.
+    /// The tensor with every element multiplied by the factor of its place along an axis.
     ///
     /// # Errors
-    /// If kernels do not have the format.
-    pub(crate) fn mapped(&self, of: impl Fn(usize, f64) -> f64 + Sync) -> Result<Tensor, Fault> {
+    /// If kernels do not have the format, or there are not as many factors.
+    pub(crate) fn scaled(&self, axis: usize, factors: &[f64]) -> Result<Tensor, Fault> {
         let dtype = self.dtype("a weight")?;
+        if self.shape.get(axis) != Some(&factors.len()) {
+            return Err(Fault::Shape(format!("{} factors do not fit axis {axis} of {self}", factors.len())));
+        }
+        let inner: usize = self.shape[axis + 1..].iter().product();
         let mut out = self.clone();
         let size = dtype.size();
         in_pieces(out.bytes_mut(), size, |first, bytes| {
-            let mut numbers = [0.0f64; 256];
+            let mut numbers = [0.0f64; 512];
             for (block, bytes) in bytes.chunks_mut(numbers.len() * size).enumerate() {
                 let at = first + block * numbers.len();
                 let numbers = &mut numbers[..bytes.len() / size];
                 dtype.read_wide(bytes, 0, numbers);
-                numbers.iter().enumerate().for_each(|(i, x)| dtype.write(bytes, i, of(at + i, *x)));
+                // Elements beside each other have one factor, up to the end of what lies inside of the axis.
+                let (mut place, mut run, mut rest) = (at / inner % factors.len(), inner - at % inner, &mut *numbers);
+                while !rest.is_empty() {
+                    let (same, behind) = rest.split_at_mut(run.min(rest.len()));
+                    same.iter_mut().for_each(|x| *x *= factors[place]);
+                    (place, run, rest) = ((place + 1) % factors.len(), inner, behind);
+                }
+                dtype.write_wide(bytes, 0, numbers);
             }
         });
         Ok(out)

@@ -2,6 +2,7 @@
 
 mod build;
 mod custom;
+mod drawing;
 mod fused;
 mod gradients;
 mod graphs;
@@ -11,4 +12,5 @@ mod json;
 #[path = "../../examples/support/networks.rs"]
 mod networks;
 mod passes;
+mod quantised;
 mod training;

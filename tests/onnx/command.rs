@@ -23,6 +23,18 @@ fn it_explains_and_times() {
 }
 
 #[test]
+fn it_draws() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("fused.svg");
+    let output = run(&["--svg", file.to_str().expect("a name")]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let picture = std::fs::read_to_string(&file).expect("a picture");
+    assert!(picture.starts_with("<svg ") && picture.contains(">kernel 0<") && picture.contains(">MaxPool<"));
+    let output = run(&["--svg", folder.path().to_str().expect("a name")]);
+    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("cannot write"));
+}
+
+#[test]
 fn it_says_what_is_wrong() {
     let output = run(&["--fast"]);
     assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("unknown option `--fast`"));

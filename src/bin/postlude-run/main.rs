@@ -14,6 +14,7 @@ Reads an ONNX model and prints its inputs, outputs and number of nodes.
   --bind NAME=N   give an extent that is a name a number; may be repeated
   --explain       print the kernels with their nodes, and for each tensor that is left in memory the reason
   --dot           print the network in Graphviz's DOT language, with a box around the nodes of each kernel
+  --svg FILE      draw that as an SVG picture, and write it to a file
   --json          print the network as JSON, weights included
   --time          run it on made-up inputs, on the first GPU or else on the CPU, and print how long a run takes
   --help          print this
@@ -28,6 +29,7 @@ struct Options {
     bound: Vec<(String, usize)>,
     explain: bool,
     dot: bool,
+    svg: Option<String>,
     json: bool,
     time: bool,
 }
@@ -40,6 +42,7 @@ fn parse(args: impl Iterator<Item = String>) -> Result<Option<Options>> {
             "--help" | "-h" => return Ok(None),
             "--explain" => options.explain = true,
             "--dot" => options.dot = true,
+            "--svg" => options.svg = Some(args.next().ok_or("`--svg` needs a FILE")?),
             "--json" => options.json = true,
             "--time" => options.time = true,
             "--bind" => {
@@ -110,6 +113,9 @@ fn run(options: &Options) -> Result<String> {
     let bound: Vec<(&str, usize)> = options.bound.iter().map(|(name, number)| (name.as_str(), *number)).collect();
     let network = network.bind(&bound)?;
     let mut out = String::new();
+    if let Some(file) = &options.svg {
+        std::fs::write(file, network.fuse()?.to_svg()).map_err(|error| format!("cannot write `{file}`: {error}"))?;
+    }
     if options.json {
         return Ok(network.to_json());
     }

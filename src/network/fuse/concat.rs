@@ -9,7 +9,7 @@ use super::windows;
 use crate::network::graph::{EdgeId, Node, NodeId};
 use crate::network::meaning::{self, layout};
 use crate::network::network::Network;
-use crate::network::operator::{Anchor, Kind, Moves, Table};
+use crate::network::operator::{Kind, Moves, Table};
 use std::collections::{HashMap, HashSet};
 
 /// Where a part of a concatenation lies.
@@ -109,7 +109,7 @@ impl Grouper<'_> {
         }
         let (Some(from), Some(perm), [.., _, _]) = (from, perm, &order[..]) else { return order };
         let along_columns = from.dims[perm[rank - 1]].1 != 1 && from.dims[perm[rank - 2]].1 == 1;
-        let reads = |id: &NodeId| matches!(self.network.graph().node(*id).kind(), Kind::Anchor(Anchor::MatMul | Anchor::Gemm));
+        let reads = |id: &NodeId| matches!(self.network.graph().node(*id).kind(), Kind::Anchor(a) if a.multiplies_matrices());
         let only_products = self.users[node.outputs[0].index()].iter().all(reads);
         let given = self.network.graph().outputs().iter().any(|(_, edge)| *edge == node.outputs[0]);
         if along_columns && only_products && !given {

@@ -17,6 +17,17 @@ fn size(bytes: usize) -> String {
     }
 }
 
+impl Kernel {
+    /// The operation and its extents, in words.
+    pub(super) fn measures(&self) -> String {
+        match self.gemm.operation() {
+            Operation::Pool { .. } => self.gemm.operation().to_string(),
+            Operation::Pointwise { .. } => format!("over {} x {}", self.shape.m, self.shape.n),
+            product => format!("{product} {}", self.shape),
+        }
+    }
+}
+
 impl Fused {
     /// The kernels in order, each with its nodes; for every edge between kernels why it was not fused; launches, bytes
     /// moved and memory, before and after.
@@ -24,6 +35,12 @@ impl Fused {
         let mut out = String::new();
         let graph = self.network.graph();
         let did = &self.simplified;
+        if did.quantised > 0 {
+            let _ = writeln!(out, "{} products of quantised numbers are products of eight bits", did.quantised);
+        }
+        for (name, why) in &did.unquantised {
+            let _ = writeln!(out, "{} is not a product of eight bits: {why}", word(name));
+        }
         let _ = writeln!(
             out,
             "{} nodes, of which {} were folded, {} shared, {} dead, {} batch norms and {} products beside others; {} are views",
@@ -38,12 +55,7 @@ impl Fused {
         for (at, step) in self.steps.iter().enumerate() {
             match step {
                 Step::Kernel(kernel) => {
-                    let what = match kernel.gemm.operation() {
-                        Operation::Pool { .. } => kernel.gemm.operation().to_string(),
-                        Operation::Pointwise { .. } => format!("over {} x {}", kernel.shape.m, kernel.shape.n),
-                        product => format!("{product} {}", kernel.shape),
-                    };
-                    let _ = writeln!(out, "kernel {at}: {} ({what})", kernel.title(&self.network));
+                    let _ = writeln!(out, "kernel {at}: {} ({})", kernel.title(&self.network), kernel.measures());
                     self.explain_edges(&mut out, kernel);
                 }
                 Step::Node { node, why } => {

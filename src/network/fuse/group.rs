@@ -18,6 +18,7 @@
 use super::columns;
 use super::concat::{self, Home};
 use super::layout::Wish;
+use super::narrow;
 use super::product::{self, Obstacle};
 use super::space::Placement;
 use super::tables;
@@ -29,7 +30,7 @@ use crate::ir::axes::{M, N};
 use crate::network::graph::{EdgeId, Node, NodeId, Source};
 use crate::network::meaning::layout;
 use crate::network::network::Network;
-use crate::network::operator::{Anchor, Kind, Moves, Normalisation, Reduction};
+use crate::network::operator::{Kind, Moves, Normalisation, Reduction};
 use crate::network::tensor::{Tensor, strides};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -224,7 +225,7 @@ impl Grouper<'_> {
     }
 
     fn product(&mut self, id: NodeId, node: &Node, shape: &[usize]) {
-        let images = !matches!(node.kind(), Kind::Anchor(Anchor::MatMul | Anchor::Gemm));
+        let images = !matches!(node.kind(), Kind::Anchor(anchor) if anchor.multiplies_matrices());
         let order = if images { channels_last(shape.len()) } else { (0..shape.len()).collect() };
         match product::product(self.network, node, &self.views) {
             Ok(_) => self.begin(id, node, GroupKind::Product, shape, order),
@@ -266,7 +267,7 @@ impl Grouper<'_> {
     pub fn as_read(&self, node: &Node, edge: EdgeId, shape: &[usize]) -> Option<View> {
         let [reader] = self.users[edge.index()][..] else { return None };
         let reader = self.network.graph().node(reader);
-        let plain = matches!(node.kind(), Kind::Anchor(Anchor::MatMul | Anchor::Gemm))
+        let plain = matches!(node.kind(), Kind::Anchor(anchor) if anchor.multiplies_matrices())
             && matches!(reader.kind(), Kind::View(Moves::Order))
             && !self.forced.contains(&edge);
         let order = layout::permutation(reader.attributes.ints("perm"), shape.len()).ok().filter(|_| plain)?;
@@ -381,6 +382,11 @@ impl Grouper<'_> {
     }
 
     fn pointwise(&mut self, id: NodeId, node: &Node, shape: &[usize]) {
+        if narrow::dequantises_for_others(self.network, &self.users, node) {
+            self.reasons.extend(node.inputs[0].map(|edge| ((edge, id), narrow::WHY)));
+            let order = self.order_of(node, shape);
+            return self.begin(id, node, GroupKind::Pointwise, shape, order);
+        }
         for (group, edge) in self.sources(node) {
             let obstacle = match &self.groups[group].kind {
                 GroupKind::Alone(_) => Some("no kernel computes it"),

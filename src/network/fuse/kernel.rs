@@ -142,12 +142,13 @@ pub(super) fn kernel(group: &Group, parts: &Parts<'_>) -> Result<Kernel, String>
     };
     let accesses: RefCell<Vec<Access>> = RefCell::default();
     if let Some(product) = &product {
-        for (name, operand) in ["a", "b"].into_iter().zip(&product.operands) {
+        let sides = ["a", "b"].into_iter().zip(product.operation.dtypes());
+        for ((name, dtype), operand) in sides.zip(&product.operands) {
             let batched = (space.extents().batch > 1).then_some(operand.batch_stride);
             accesses.borrow_mut().push(Access {
                 name: name.to_owned(),
                 edge: operand.view.root,
-                dtype: product.operation.dtype(),
+                dtype,
                 offset: operand.view.offset,
                 ld: Some(operand.ld),
                 batch_stride: batched,

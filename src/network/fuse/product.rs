@@ -84,34 +84,33 @@ pub(super) fn begins(network: &Network, node: &Node) -> bool {
 /// If no kernel serves it: why.
 pub(super) fn product(network: &Network, node: &Node, views: &HashMap<EdgeId, View>) -> Result<Product, Obstacle> {
     match node.kind() {
-        Kind::Anchor(Anchor::MatMul | Anchor::Gemm) => Ok(matrices(network, node, views)?),
-        Kind::Anchor(Anchor::Conv) => windows::convolution(network, node, views),
+        Kind::Anchor(anchor) if anchor.multiplies_matrices() => Ok(matrices(network, node, views)?),
+        Kind::Anchor(Anchor::Conv | Anchor::WideConv) => windows::convolution(network, node, views),
         Kind::Anchor(Anchor::ConvGradient(of)) => windows::gradient(network, node, of, views),
-        Kind::Anchor(Anchor::Other) => Err("no kernel serves such a product yet".into()),
+        Kind::Anchor(_) => Err("no kernel serves such a product yet".into()),
         _ => windows::pool(network, node, views),
     }
 }
 
-/// The product of a `MatMul` or `Gemm`.
+/// The product of a `MatMul`, `Gemm` or `WideMatMul`.
 ///
 /// # Errors
 /// If its operands are not matrices with strides that a kernel takes: why.
 fn matrices(network: &Network, node: &Node, views: &HashMap<EdgeId, View>) -> Result<Product, String> {
     let operand = |index| operand(network, node, views, index);
     let ((mut a, dtype), (mut b, other)) = (operand(0)?, operand(1)?);
-    if dtype != other || matches!(dtype, DType::Bool) {
+    if dtype != other && !dtype.mixes_with(other) || matches!(dtype, DType::Bool) {
         return Err(format!("kernels have no product of {dtype} and {other}"));
     }
     let output = network.type_of(node.outputs[0]).shape().ok_or("its shape is not known")?;
-    if matches!(node.kind(), Kind::Anchor(Anchor::Gemm)) {
-        let turn = |name: &str, view: &mut View| {
-            if node.attributes.flag(name) {
-                view.dims.reverse();
-            }
-        };
-        turn("transA", &mut a);
-        turn("transB", &mut b);
-    }
+    // Only matrices are transposed on demand.
+    let turn = |name: &str, view: &mut View| {
+        if node.attributes.flag(name) {
+            view.dims.reverse();
+        }
+    };
+    turn("transA", &mut a);
+    turn("transB", &mut b);
     if a.dims.len() < 2 || b.dims.len() < 2 {
         return Err("an operand is a vector".to_owned());
     }
@@ -140,7 +139,7 @@ fn matrices(network: &Network, node: &Node, views: &HashMap<EdgeId, View>) -> Re
     let (order_b, ld_b) =
         matrix(k.0, n.0, [collapsed(&[(k.0, b.dims[b.dims.len() - 2].1)]).unwrap_or(0), collapsed(&[n]).unwrap_or(0)])
             .ok_or(wrong)?;
-    let operation = Operation::product(dtype, Layout::of(order_a, order_b));
+    let operation = Operation::mixed(dtype, other, Layout::of(order_a, order_b));
     let shape = Shape { k: k.0, ..extents };
     let operands =
         vec![Matrix { view: a, ld: ld_a, batch_stride: batches[0] }, Matrix { view: b, ld: ld_b, batch_stride: batches[1] }];

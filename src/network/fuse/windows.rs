@@ -65,7 +65,7 @@ fn space(shape: &[usize]) -> Space {
     Space::ordered(shape, channels_last(shape.len()), 0, shape.len() - 1)
 }
 
-/// A `Conv`.
+/// A `Conv` or `WideConv`.
 ///
 /// # Errors
 /// If no kernel serves it: why.

@@ -1,6 +1,6 @@
 //! Convolutions: windows laid out as columns, multiplied by the reference.
 
-use super::product::{centred, matrices, requantised};
+use super::product::{centred, matrices, requantised, widened};
 use super::window::{Window, pads, positive};
 use crate::network::attribute::Attributes;
 use crate::network::fault::Fault;
@@ -131,6 +131,12 @@ pub(crate) fn conv(call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
 pub(crate) fn conv_integer(call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
     let (x, w) = (centred(call.input(0)?, call.get(2), 1)?, centred(call.input(1)?, call.get(3), 0)?);
     Ok(vec![convolution(call.attributes, &x, &w, Format::I32)?])
+}
+
+/// `WideConv`.
+pub(crate) fn wide_conv(call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
+    let [x, w] = widened(call.input(0)?, call.input(1)?)?;
+    Ok(vec![convolution(call.attributes, &x, &w, x.format())?])
 }
 
 /// `QLinearConv`.

@@ -110,7 +110,10 @@ pub(crate) fn matmul(call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
 }
 
 /// A matrix with its axes exchanged.
-fn transposed(x: &Tensor) -> Result<Tensor, Fault> {
+///
+/// # Errors
+/// If it is not a matrix.
+pub(crate) fn transposed(x: &Tensor) -> Result<Tensor, Fault> {
     let &[rows, columns] = x.shape() else { return Err(Fault::Shape(format!("{x} is not a matrix"))) };
     x.gathered(&[columns, rows], None, |index| Some(index[1] * columns + index[0]))
 }
@@ -161,6 +164,26 @@ pub(crate) fn matmul_integer(call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
     let a = centred(a, call.get(2), a.rank().saturating_sub(2))?;
     let b = centred(b, call.get(3), b.rank().saturating_sub(1))?;
     Ok(vec![numpy(&a, &b, Format::I32)?])
+}
+
+/// Two operands of eight bits as numbers in which sums of their products are exact, or as kernels sum fp8 numbers.
+///
+/// # Errors
+/// If they are of other formats.
+pub(crate) fn widened(a: &Tensor, b: &Tensor) -> Result<[Tensor; 2], Fault> {
+    let of = |x: &Tensor| match x.format().is_float() {
+        true => super::convert::as_format(x, Format::F32, true),
+        false => centred(x, None, 0),
+    };
+    Ok([of(a)?, of(b)?])
+}
+
+/// `WideMatMul`.
+pub(crate) fn wide_matmul(call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
+    let [a, b] = widened(call.input(0)?, call.input(1)?)?;
+    let turn = |name: &str, x: Tensor| if call.attributes.flag(name) { transposed(&x) } else { Ok(x) };
+    let (a, b) = (turn("transA", a)?, turn("transB", b)?);
+    Ok(vec![numpy(&a, &b, a.format())?])
 }
 
 /// Sums of products of integers, quantised again: the nearest of `sum * scale / y_scale + zero point`. A scale has one

@@ -20,6 +20,7 @@ mod moved;
 pub(crate) mod pointwise;
 mod rows;
 pub(crate) mod typing;
+mod wide;
 
 pub use derivative::Derivative;
 pub use pointwise::{Body, Gives, Operands, OwnBody, Pointwise, RowBody, Spread, Whole};
@@ -127,6 +128,13 @@ pub enum Kind<'a> {
     Opaque,
 }
 
+impl Anchor {
+    /// Whether it multiplies matrices, as opposed to images.
+    pub(crate) const fn multiplies_matrices(self) -> bool {
+        matches!(self, Anchor::MatMul | Anchor::Gemm | Anchor::WideMatMul)
+    }
+}
+
 impl Kind<'_> {
     /// The kind in a word.
     pub fn word(&self) -> &'static str {
@@ -205,6 +213,10 @@ pub enum Anchor {
     Gemm,
     /// A convolution.
     Conv,
+    /// A matrix product of numbers of eight bits, in their sums' format.
+    WideMatMul,
+    /// A convolution of numbers of eight bits, in their sums' format.
+    WideConv,
     /// A gradient of a convolution.
     ConvGradient(GradientOf),
     /// A product that fusion does not reach yet.

@@ -62,7 +62,7 @@ pub(super) fn qlinear_matmul(site: &Site<'_>) -> Typed {
 }
 
 /// NumPy's product of the first input and another.
-fn product(site: &Site<'_>, other: usize, format: Format) -> Typed {
+pub(super) fn product(site: &Site<'_>, other: usize, format: Format) -> Typed {
     let (Some(a), Some(b)) = (&site.input(0)?.dims, &site.input(other)?.dims) else { return Ok(unshaped(format)) };
     if a.is_empty() || b.is_empty() {
         return Err(Fault::Shape(format!("{} takes tensors of one axis or more", site.name)));
@@ -120,7 +120,7 @@ pub(super) fn qlinear_conv(site: &Site<'_>) -> Typed {
     convolution(site, 3, site.input(7)?.format)
 }
 
-fn convolution(site: &Site<'_>, filters: usize, format: Format) -> Typed {
+pub(super) fn convolution(site: &Site<'_>, filters: usize, format: Format) -> Typed {
     let (x, w) = (site.input(0)?, site.input(filters)?);
     let (Some(dims), Some(w)) = (&x.dims, w.shape()) else {
         return Ok(x.rank().map_or_else(|| unshaped(format), |rank| open(format, rank)));

@@ -36,8 +36,7 @@ fn folded(network: &Network, product: &Node, norm: &Node) -> Option<(Tensor, Ten
     let factor: Vec<f64> = scale.iter().zip(&variance).map(|(s, v)| s / (v + epsilon).sqrt()).collect();
     let before = bias.map_or_else(|| vec![0.0; channels], Tensor::numbers);
     let added: Vec<f64> = (0..channels).map(|c| (before[c] - mean[c]) * factor[c] + shift[c]).collect();
-    let inner: usize = weights.shape()[channel + 1..].iter().product();
-    let weights = weights.mapped(|i, w| w * factor[i / inner.max(1) % channels]).ok()?;
+    let weights = weights.scaled(channel, &factor).ok()?;
     let bias = Tensor::of_numbers(weights.format(), &[channels], &added).ok()?;
     Some((weights, bias))
 }

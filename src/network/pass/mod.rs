@@ -1,11 +1,13 @@
 //! Passes: from a network to an equivalent one, each in a file of its own.
 //!
 //! A pass keeps names and types of inputs and outputs, and what [`Network::run`](super::Network::run) computes: bit for
-//! bit, but for the pass that folds batch norms into weights, which rounds them once more.
+//! bit, but for two of them. One folds batch norms into weights, which are rounded once more. The other multiplies quantised
+//! numbers as they are, so that sums are rounded less often.
 
 mod batch_norm;
 mod constant;
 mod dead;
+mod eight_bits;
 mod parallel;
 mod same;
 
@@ -15,7 +17,7 @@ use super::tensor::Tensor;
 use std::collections::HashMap;
 
 /// What the passes did to a network.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Simplified {
     /// Nodes before.
     pub before: usize,
@@ -31,12 +33,16 @@ pub struct Simplified {
     pub batch_norms: usize,
     /// Products of one input that became one.
     pub merged: usize,
+    /// Products of quantised numbers that became products of eight bits.
+    pub quantised: usize,
+    /// Those that did not: the node's name, and why.
+    pub unquantised: Vec<(String, &'static str)>,
 }
 
 impl Network {
     /// The network without nodes that need not run: those whose inputs are constants, those that compute what another one
     /// does, those that reach no output, and batch norms of inference behind a product with constant weights. Products of one
-    /// input with constant weights become one.
+    /// input with constant weights become one. Products of dequantised numbers multiply the numbers of eight bits.
     ///
     /// ```
     /// use postlude::network::{Network, Tensor};
@@ -54,7 +60,9 @@ impl Network {
         let before = self.graph().nodes.len();
         let mut did = Simplified { before, ..Simplified::default() };
         let mut network = self.clone();
-        for pass in [constant::fold, same::share, batch_norm::fold, constant::fold, dead::remove, parallel::merge] {
+        for pass in
+            [eight_bits::lower, constant::fold, same::share, batch_norm::fold, constant::fold, dead::remove, parallel::merge]
+        {
             network = pass(&network, &mut did);
         }
         did.after = network.graph().nodes.len();

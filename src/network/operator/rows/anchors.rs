@@ -1,6 +1,6 @@
 //! Products.
 
-use super::super::{ANY, Anchor, Kind, Operator, gradients, typing};
+use super::super::{ANY, Anchor, Kind, Operator, gradients, typing, wide};
 use crate::network::attribute::AttributeType::*;
 use crate::network::grad::rules;
 use crate::network::meaning::{convolve, product};
@@ -105,6 +105,24 @@ pub(super) static ROWS: &[Operator] = &[
         (typing::qlinear_conv, convolve::qlinear_conv),
     )
     .with(CONV),
+    row(
+        "WideMatMul",
+        "The matrix product of numbers of eight bits, in `i32`, or `f32` for e4m3 and e5m2. A mark transposes on demand.",
+        (2, 2),
+        Anchor::WideMatMul,
+        (wide::matmul, product::wide_matmul),
+    )
+    .with(&[("transA", Int), ("transB", Int)])
+    .own(),
+    row(
+        "WideConv",
+        "The convolution of numbers of eight bits, in `i32`, or `f32` for e4m3 and e5m2.",
+        (2, 2),
+        Anchor::WideConv,
+        (wide::conv, convolve::wide_conv),
+    )
+    .with(CONV)
+    .own(),
     row(
         "Einsum",
         "Sums of products over indices that letters name.",
