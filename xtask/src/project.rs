@@ -133,7 +133,8 @@ mod tests {
     fn finds_what_the_library_builds() {
         let metadata = r#"{"packages":[
             {"name":"xtask","targets":[{"kind":["bin"],"name":"xtask"}],"rust_version":null},
-            {"name":"postlude","rust_version":"1.70.1","targets":[{"kind":["lib"],"name":"postlude"},{"kind":["test"],"name":"files","test":true}]}
+            {"name":"postlude","rust_version":"1.70.1",
+             "targets":[{"kind":["lib"],"name":"postlude"},{"kind":["test"],"name":"files","test":true}]}
         ],"target_directory":"/t"}"#;
         let target = |kind: &str, name: &str| Target { kind: kind.into(), name: name.into() };
         let read = Metadata::read(metadata).ok();
