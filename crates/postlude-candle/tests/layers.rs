@@ -11,6 +11,9 @@ use support::{close, draw};
 /// Each format with the bound of a value, in parts of 1 and the value. Gradients add up more rounded numbers.
 const FORMATS: [(DType, f64); 4] = [(DType::F32, 1e-5), (DType::F64, 1e-12), (DType::F16, 4e-3), (DType::BF16, 3e-2)];
 
+/// An activation by candle.
+type Theirs = fn(&Tensor) -> Result<Tensor>;
+
 /// A value as a variable of a format, and the same numbers as a variable of doubles.
 fn variables(extents: &[usize], seed: u32, format: DType) -> Result<(Var, Var)> {
     let value = draw(extents, seed, format)?;
@@ -42,7 +45,7 @@ fn same_with_gradients(ours: &Tensor, theirs: &Tensor, variables: &[(&str, &(Var
 #[test]
 fn linear_layers_in_every_format_with_gradients() -> Result<()> {
     // Candle's derivative of gelu has a constant of six digits.
-    let activations: [(Activation, fn(&Tensor) -> Result<Tensor>, f64); 3] =
+    let activations: [(Activation, Theirs, f64); 3] =
         [(identity, |z| Ok(z.clone()), 0.0), (activation::gelu, Tensor::gelu_erf, 1e-6), (activation::silu, Tensor::silu, 0.0)];
     for (format, bound) in FORMATS {
         for (activation, theirs, digits) in activations {
