@@ -76,6 +76,13 @@ fn a_search_is_answered() {
     }
 }
 
+/// The README states the manifest's oldest Rust.
+#[test]
+fn the_oldest_rust_is_the_manifests() {
+    let sentence = format!("The oldest Rust is {}.", env!("CARGO_PKG_RUST_VERSION"));
+    assert!(README.contains(&sentence), "the README does not say: {sentence}");
+}
+
 /// The README names each example and each reduction.
 #[test]
 fn the_readme_knows_what_is_there() {

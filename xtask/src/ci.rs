@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::error::{Context, Error, Result};
 use crate::project::{Project, call};
-use crate::{adapters, nvrtc, test};
+use crate::{adapters, msrv, nvrtc, test};
 
 struct Step {
     name: &'static str,
@@ -13,15 +13,17 @@ struct Step {
     run: fn(&Project) -> Result,
     /// Whether it runs only if it is named.
     named: bool,
+    /// Why this machine cannot run it, if it cannot.
+    lacks: fn(&Project) -> Result<Option<String>>,
 }
 
 impl Step {
     const fn new(name: &'static str, what: &'static str, run: fn(&Project) -> Result) -> Step {
-        Step { name, what, run, named: false }
+        Step { name, what, run, named: false, lacks: |_| Ok(None) }
     }
 }
 
-const STEPS: [Step; 14] = [
+const STEPS: [Step; 15] = [
     Step::new("fmt", "formatting", |project| cargo(project, &["fmt", "--all", "--check"])),
     Step::new("clippy", "lints, with every part", |project| {
         clippy(project, &["--test", "gpu", "--features", "postlude/onnx,postlude/dlpack"])
@@ -30,6 +32,7 @@ const STEPS: [Step; 14] = [
     Step::new("clippy-jit", "lints, with the compiler but without the driver", |project| {
         clippy(project, &["--no-default-features", "--features", "jit"])
     }),
+    Step { lacks: msrv::lacks, ..Step::new("msrv", "builds with the oldest Rust", msrv::check) },
     Step::new("doc", "documentation", doc),
     Step::new("unify", "builds beside a crate that links CUDA dynamically", |project| {
         cargo(project, &["check", "--package", "postlude", "--features", "cudarc/dynamic-linking"])
@@ -47,8 +50,8 @@ const STEPS: [Step; 14] = [
     Step::new("test", "tests", |project| test::run(project, &[])),
 ];
 
-/// Files that every package needs, besides the templates.
-const SHIPPED: [&str; 6] = ["Cargo.toml", "README.md", "CHANGELOG.md", "LICENSE-MIT", "LICENSE-APACHE", "src/lib.rs"];
+/// Files that every package needs.
+const SHIPPED: [&str; 5] = ["Cargo.toml", "README.md", "LICENSE-MIT", "LICENSE-APACHE", "src/lib.rs"];
 
 pub fn run(project: &Project, args: &[String]) -> Result {
     if args.iter().all(|arg| arg == "--list") && !args.is_empty() {
@@ -62,6 +65,10 @@ pub fn run(project: &Project, args: &[String]) -> Result {
     let wanted = |step: &&Step| if args.is_empty() { !step.named } else { args.iter().any(|arg| arg == step.name) };
     for step in STEPS.iter().filter(wanted) {
         say!("\n== {}: {}", step.name, step.what);
+        if let Some(why) = (step.lacks)(project).map_err(|error| Error::new(format!("step `{}`: {error}", step.name)))? {
+            say!("== {}: LEFT OUT, because {why}", step.name);
+            continue;
+        }
         let start = Instant::now();
         let outcome = (step.run)(project);
         let seconds = start.elapsed().as_secs_f64();
@@ -85,8 +92,8 @@ fn clippy(project: &Project, features: &[&str]) -> Result {
 }
 
 fn doc(project: &Project) -> Result {
-    // Links to items of a feature would break without the feature.
-    for features in [&["--features", "postlude/onnx,postlude/dlpack"][..], &[], &["--no-default-features"]] {
+    // All of it as docs.rs does, and less, because links to items of a feature would break without the feature.
+    for features in [&["--all-features"][..], &[], &["--no-default-features"]] {
         call(project.cargo().args(["doc", "--no-deps"]).args(features).env("RUSTDOCFLAGS", "-D warnings"))?;
     }
     Ok(())
@@ -94,17 +101,29 @@ fn doc(project: &Project) -> Result {
 
 /// The rendered kernels come from files. A package that lacks one would build only here.
 fn package(project: &Project) -> Result {
-    let list = project.capture(&["package", "--package", "postlude", "--list", "--allow-dirty"])?;
-    let shipped: Vec<&str> = list.lines().collect();
-    let mut expected: Vec<String> = SHIPPED.map(str::to_owned).into();
-    files_under(&project.root, Path::new("templates"), &mut expected)?;
-    let missing: Vec<String> = expected.iter().filter(|file| !shipped.contains(&file.as_str())).cloned().collect();
-    if !missing.is_empty() {
-        return Err(Error::new(format!("the package lacks {}", missing.join(", "))));
-    }
-    say!("{} files, all of templates/ among them", shipped.len());
+    let mut more = vec!["CHANGELOG.md".to_owned()];
+    files_under(&project.root, Path::new("templates"), &mut more)?;
+    ships(project, "postlude", more)?;
+    ships(project, "postlude-candle", Vec::new())?;
     // Builds the package without access to files that were not packed.
     cargo(project, &["package", "--package", "postlude", "--allow-dirty"])
+}
+
+/// A package has the files of every package, and these.
+fn ships(project: &Project, package: &str, more: Vec<String>) -> Result {
+    let list = project.capture(&["package", "--package", package, "--list", "--allow-dirty"])?;
+    let missing = missing(&list, SHIPPED.into_iter().map(str::to_owned).chain(more));
+    if !missing.is_empty() {
+        return Err(Error::new(format!("the package {package} lacks {}", missing.join(", "))));
+    }
+    say!("{package}: {} files, and none missing", list.lines().count());
+    Ok(())
+}
+
+/// The expected files that do not stand in the list, which has a line for each.
+fn missing(list: &str, expected: impl Iterator<Item = String>) -> Vec<String> {
+    let shipped: Vec<&str> = list.lines().collect();
+    expected.filter(|file| !shipped.contains(&file.as_str())).collect()
 }
 
 fn some_kernels(project: &Project) -> Result {
@@ -137,4 +156,23 @@ fn files_under(root: &Path, folder: &Path, files: &mut Vec<String>) -> Result {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_not_packed_is_named() {
+        let expected = ["src/lib.rs", "LICENSE-MIT"].map(str::to_owned);
+        assert_eq!(missing("LICENSE-MIT\nsrc/lib.rs\nx", expected.clone().into_iter()), [""; 0]);
+        assert_eq!(missing("LICENSE-MIT.txt\nsrc/lib.rs", expected.into_iter()), ["LICENSE-MIT"]);
+    }
+
+    #[test]
+    fn steps_have_names_of_their_own() {
+        let mut names = STEPS.map(|step| step.name);
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+    }
 }

@@ -13,10 +13,12 @@ mod bench;
 mod bundle;
 mod cache;
 mod ci;
+mod deny;
 mod error;
 mod fit_tiles;
 mod fuzz;
 mod machine_code;
+mod msrv;
 mod mutants;
 mod nvrtc;
 mod onnx;
@@ -24,6 +26,7 @@ mod project;
 mod report;
 mod svg;
 mod test;
+mod tools;
 
 use std::process::ExitCode;
 
@@ -39,6 +42,9 @@ Usage: cargo xtask COMMAND
           --all-kernels  compile every kernel of tests/nvrtc.rs, and not a sample; so does a run of that test by name
   ci [STEP...]
         Run every check a change has to pass, or only the named steps. `ci --list` names them.
+  deny [CHECK...]
+        Check licences, bans, sources and advisories of the dependencies, or only the named checks. Advisories are fetched.
+        cargo-deny is installed into target/, which takes minutes.
   nvrtc
         Print the folder of the NVRTC library that the tests use, fetching it when the machine has none.
   onnx
@@ -102,6 +108,7 @@ fn dispatch(args: &[String]) -> Result {
     match command.as_str() {
         "test" => test::run(&Project::open()?, args),
         "ci" => ci::run(&Project::open()?, args),
+        "deny" => deny::run(&Project::open()?, args),
         "nvrtc" => nvrtc::print(&Project::open()?, args),
         "onnx" => onnx::print(&Project::open()?, args),
         "bench-gpu" => bench::run(&Project::open()?, args),

@@ -4,14 +4,15 @@
 //! about a minute. So a run takes a sample: evenly spaced faults, beginning at a place that the seed picks. The command
 //! is not part of `ci`: a surviving fault is a question, not a failure.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use crate::error::{Context, Error, Result};
 use crate::project::{Project, call, capture};
+use crate::tools::Tool;
 
-/// The version of cargo-mutants. Its configuration is `xtask/mutants.toml`.
-const VERSION: &str = "27.1.0";
+/// cargo-mutants. Its configuration is `xtask/mutants.toml`.
+const MUTANTS: Tool = Tool { package: "cargo-mutants", version: "27.1.0" };
 
 /// The default number of faults in a run.
 const SAMPLE: usize = 20;
@@ -32,7 +33,7 @@ pub fn run(project: &Project, args: &[String]) -> Result {
         let test = ["test", "--package", "postlude", "--test", "emulate", "--", "--ignored", "--nocapture"];
         return call(cargo.args(test).env("POSTLUDE_REQUIRE_CXX", "1"));
     }
-    let tool = install(project)?;
+    let tool = MUTANTS.install(project)?;
     let list = capture(mutants(project, &tool).args(["--list", "--no-shuffle"]).args(&options.extra))?;
     let all = list.lines().count();
     if all == 0 {
@@ -91,24 +92,8 @@ fn shard(all: usize, sample: usize, seed: usize) -> (usize, usize) {
 fn mutants(project: &Project, tool: &Path) -> Command {
     let mut command = Command::new(tool);
     command.current_dir(&project.root).env("POSTLUDE_CACHE_DIR", project.target.join("kernel-cache"));
-    command.args(["mutants", "--package", "postlude", "--config", "xtask/mutants.toml"]);
+    command.args([MUTANTS.subcommand(), "--package", "postlude", "--config", "xtask/mutants.toml"]);
     command
-}
-
-/// The program, installed if it is missing.
-fn install(project: &Project) -> Result<PathBuf> {
-    let root = project.target.join("tools");
-    let tool = root.join("bin").join(format!("cargo-mutants{}", std::env::consts::EXE_SUFFIX));
-    let is_there = Command::new(&tool)
-        .args(["mutants", "--version"])
-        .output()
-        .is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim().ends_with(VERSION));
-    if !is_there {
-        let mut cargo = project.cargo();
-        cargo.args(["install", "--locked", "--force", "cargo-mutants", "--version", VERSION, "--root"]).arg(&root);
-        call(&mut cargo)?;
-    }
-    Ok(tool)
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ pub struct Project {
     pub target: PathBuf,
     /// The targets of the library's package.
     pub targets: Vec<Target>,
+    /// The oldest Rust that builds the library, as its manifest states it.
+    pub oldest_rust: String,
 }
 
 /// Something cargo builds.
@@ -53,6 +55,8 @@ struct Metadata {
 struct Package {
     name: String,
     targets: Vec<Target>,
+    /// Packages that are never published need not state one.
+    rust_version: Option<String>,
 }
 
 impl Metadata {
@@ -60,10 +64,12 @@ impl Metadata {
         serde_json::from_str(text).map_err(|error| Error::new(format!("`cargo metadata` answered in an unknown form: {error}")))
     }
 
-    /// The targets of the published package.
-    fn library_targets(self) -> Result<Vec<Target>> {
+    /// The targets of the published package, and its `rust-version`.
+    fn library(self) -> Result<(Vec<Target>, String)> {
         let library = self.packages.into_iter().find(|package| package.name == "postlude");
-        library.map(|package| package.targets).ok_or_else(|| Error::new("`cargo metadata` knows no package `postlude`"))
+        let library = library.ok_or_else(|| Error::new("`cargo metadata` knows no package `postlude`"))?;
+        let oldest_rust = library.rust_version.ok_or_else(|| Error::new("the package `postlude` states no `rust-version`"))?;
+        Ok((library.targets, oldest_rust))
     }
 }
 
@@ -72,10 +78,11 @@ impl Project {
     pub fn open() -> Result<Self> {
         let package = std::env::var_os("CARGO_MANIFEST_DIR").ok_or_else(|| Error::new("run this as `cargo xtask ...`"))?;
         let root = Path::new(&package).parent().ok_or_else(|| Error::new("the tooling's package has no parent folder"))?;
-        let mut project = Self { root: root.to_path_buf(), target: PathBuf::new(), targets: Vec::new() };
+        let root = root.to_path_buf();
+        let mut project = Self { root, target: PathBuf::new(), targets: Vec::new(), oldest_rust: String::new() };
         let metadata = Metadata::read(&project.capture(&["metadata", "--no-deps", "--format-version=1"])?)?;
         project.target.clone_from(&metadata.target_directory);
-        project.targets = metadata.library_targets()?;
+        (project.targets, project.oldest_rust) = metadata.library()?;
         Ok(project)
     }
 
@@ -125,21 +132,24 @@ mod tests {
     #[test]
     fn finds_what_the_library_builds() {
         let metadata = r#"{"packages":[
-            {"name":"xtask","targets":[{"kind":["bin"],"name":"xtask"}]},
-            {"name":"postlude","targets":[{"kind":["lib"],"name":"postlude"},{"kind":["test"],"name":"files","test":true}]}
+            {"name":"xtask","targets":[{"kind":["bin"],"name":"xtask"}],"rust_version":null},
+            {"name":"postlude","rust_version":"1.70.1",
+             "targets":[{"kind":["lib"],"name":"postlude"},{"kind":["test"],"name":"files","test":true}]}
         ],"target_directory":"/t"}"#;
         let target = |kind: &str, name: &str| Target { kind: kind.into(), name: name.into() };
         let read = Metadata::read(metadata).ok();
         assert_eq!(read.as_ref().map(|metadata| metadata.target_directory.as_path()), Some(Path::new("/t")));
-        let targets = read.and_then(|metadata| metadata.library_targets().ok());
-        assert_eq!(targets, Some(vec![target("lib", "postlude"), target("test", "files")]));
+        let library = read.and_then(|metadata| metadata.library().ok());
+        assert_eq!(library, Some((vec![target("lib", "postlude"), target("test", "files")], "1.70.1".to_owned())));
     }
 
     #[test]
     fn strange_answers_are_errors() {
-        let why = |text: &str| Metadata::read(text).and_then(Metadata::library_targets).err().map(|error| error.to_string());
+        let why = |text: &str| Metadata::read(text).and_then(Metadata::library).err().map(|error| error.to_string());
         let lacks = why(r#"{"packages":[],"target_directory":"/t"}"#);
         assert_eq!(lacks.as_deref(), Some("`cargo metadata` knows no package `postlude`"));
+        let ageless = why(r#"{"packages":[{"name":"postlude","targets":[],"rust_version":null}],"target_directory":"/t"}"#);
+        assert_eq!(ageless.as_deref(), Some("the package `postlude` states no `rust-version`"));
         let kindless = r#"{"packages":[{"name":"postlude","targets":[{"kind":[],"name":"x"}]}],"target_directory":"/t"}"#;
         for (text, word) in [("[]", "unknown form"), (kindless, "a target without a kind")] {
             assert!(why(text).is_some_and(|why| why.contains(word)), "{text}");

@@ -61,12 +61,14 @@ impl Arguments {
     }
 }
 
+/// The arguments whose gradient is asked for, and the format of the operands.
+type Asked = (Vec<String>, DType);
+
 /// An epilogue behind products of candle tensors. Make it once: it keeps plans and derivatives.
 #[derive(Debug)]
 pub struct Fused {
     product: Runner,
-    /// By the names of the arguments whose gradient is asked for.
-    pairs: Mutex<HashMap<(Vec<String>, DType), Arc<Differentiated>>>,
+    pairs: Mutex<HashMap<Asked, Arc<Differentiated>>>,
 }
 
 impl Fused {

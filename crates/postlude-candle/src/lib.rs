@@ -2,7 +2,7 @@
 //!
 //! [`Fused`] runs an epilogue behind the product of two tensors, on candle's stream and in candle's memory, and on the CPU by
 //! the library's reference. Gradients come from the derived backward epilogue, so `loss.backward()` works. [`Linear`] is a
-//! layer with an activation.
+//! layer with an activation, and [`Gated`] one that a second product gates, as SwiGLU.
 //!
 //! ```
 //! use candle_core::{Device, Tensor};
@@ -23,11 +23,13 @@
 //! Views count as they lie: a transposed operand is column-major, a slice has a leading dimension, and nothing is copied.
 
 mod fused;
+mod gated;
 mod linear;
 mod operation;
 mod storage;
 
 pub use fused::{Arguments, Fused};
+pub use gated::Gated;
 pub use linear::{Activation, Linear, identity};
 pub use postlude;
 

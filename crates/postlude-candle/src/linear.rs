@@ -35,13 +35,7 @@ impl Linear {
     pub fn new(weight: Tensor, bias: Option<Tensor>, activation: Activation) -> Result<Linear> {
         let format = dtype(&weight)?;
         let epilogue = Epilogue::build(|e| {
-            let z = match (format, bias.is_some()) {
-                (F64, false) => e.acc_f64(),
-                (F64, true) => e.acc_f64() + e.load("bias", F64.over(N)),
-                (_, false) => e.acc(),
-                (_, true) => e.acc() + e.load("bias", format.over(N)),
-            };
-            e.store("d", activation(z), format);
+            e.store("d", activation(summed(e, format, bias.is_some())), format);
         });
         let fused = Arc::new(Fused::new(&epilogue.map_err(Error::wrap)?));
         Ok(Linear { weight, bias, fused })
@@ -66,17 +60,26 @@ pub fn identity(z: Expr<'_>) -> Expr<'_> {
 impl Module for Linear {
     /// Takes any number of axes in front of the last one.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let columns = x.dim(candle_core::D::Minus1)?;
-        let flat = if x.rank() == 2 { x.clone() } else { x.reshape(((), columns))? };
         let arguments = self.bias.iter().fold(Arguments::new(), |arguments, bias| arguments.tensor("bias", bias));
-        let y = self.fused.apply(&flat, &self.weight.t()?, arguments)?;
-        if x.rank() == 2 {
-            return Ok(y);
-        }
-        let mut extents = x.dims().to_vec();
-        if let Some(last) = extents.last_mut() {
-            *last = y.dim(1)?;
-        }
-        y.reshape(extents)
+        behind_rows(x, |x| self.fused.apply(x, &self.weight.t()?, arguments))
     }
+}
+
+/// The product, with the bias if there is one.
+pub(crate) fn summed<'g>(e: &'g Builder, format: DType, has_bias: bool) -> Expr<'g> {
+    let product = if format == F64 { e.acc_f64() } else { e.acc() };
+    if has_bias { product + e.load("bias", format.over(N)) } else { product }
+}
+
+/// Computes with all axes but the last one as rows, and gives the result those axes again.
+pub(crate) fn behind_rows(x: &Tensor, layer: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    if x.rank() == 2 {
+        return layer(x);
+    }
+    let Some((columns, in_front)) = x.dims().split_last() else {
+        return Err(Error::msg("a layer's input needs at least one axis, and a scalar has none"));
+    };
+    let y = layer(&x.reshape((in_front.iter().product::<usize>(), *columns))?)?;
+    let extents: Vec<usize> = in_front.iter().copied().chain([y.dim(1)?]).collect();
+    y.reshape(extents)
 }

@@ -1,7 +1,7 @@
 //! Operations: computed storage as a node of candle's graph, and the way back.
 
 use crate::fused::{Differentiated, Given};
-use candle_core::{CpuStorage, CudaStorage, CustomOp1, CustomOp3, Error, Layout, Result, Shape, Storage, Tensor};
+use candle_core::{CpuStorage, CudaStorage, CustomOp1, CustomOp3, DType, Error, Layout, Result, Shape, Storage, Tensor};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Storage that was computed already: candle's operations hand theirs in when they are applied.
@@ -94,7 +94,7 @@ impl CustomOp3 for Product {
         &self,
         a: &Tensor,
         b: &Tensor,
-        _: &Tensor,
+        third: &Tensor,
         _: &Tensor,
         gradient: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
@@ -102,16 +102,41 @@ impl CustomOp3 for Product {
         let dz = dz.to_dtype(a.dtype())?;
         // A matrix that the batch shares has the sum of its entries' gradients.
         let summed = |gradient: Tensor, of: &Tensor| if gradient.rank() > of.rank() { gradient.sum(0) } else { Ok(gradient) };
-        let da = if a.track_op() { Some(summed(dz.broadcast_matmul(&b.t()?)?, a)?) } else { None };
-        let db = if b.track_op() { Some(summed(a.t()?.broadcast_matmul(&dz)?, b)?) } else { None };
+        let da = if a.track_op() { Some(summed(product(&dz, &b.t()?)?, a)?) } else { None };
+        let db = if b.track_op() { Some(summed(product(&a.t()?, &dz)?, b)?) } else { None };
         let parts = self.packed.iter().map(|(name, shape)| {
             let found = others.iter().find(|(other, _)| other == name);
             let (_, gradient) = found.ok_or_else(|| Error::msg(format!("argument `{name}` has no gradient")))?;
-            gradient.reshape(shape)?.flatten_all()
+            gradient.reshape(shape)?.flatten_all()?.to_dtype(third.dtype())
         });
         let parts = parts.collect::<Result<Vec<_>>>()?;
         Ok((da, db, if parts.is_empty() { None } else { Some(Tensor::cat(&parts, 0)?) }))
     }
+}
+
+/// Candle's product. On the CPU candle has none of `bf16`: it is computed in `f32`, as elsewhere.
+fn product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    if a.dtype() != DType::BF16 || !a.device().is_cpu() {
+        return a.broadcast_matmul(b);
+    }
+    a.to_dtype(DType::F32)?.broadcast_matmul(&b.to_dtype(DType::F32)?)?.to_dtype(a.dtype())
+}
+
+/// Tensors as candle can put them together: in one format, which holds the numbers of each.
+fn of_one_format(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
+    let mut formats = tensors.iter().map(Tensor::dtype);
+    let first = formats.next().unwrap_or(DType::F32);
+    let (mut alike, mut doubles) = (true, first == DType::F64);
+    for format in formats {
+        alike &= format == first;
+        doubles |= format == DType::F64;
+    }
+    let common = match (alike, doubles) {
+        (true, _) => first,
+        (false, true) => DType::F64,
+        (false, false) => DType::F32,
+    };
+    tensors.iter().map(|tensor| tensor.to_dtype(common)).collect()
 }
 
 /// The result of a product as a node of candle's graph.
@@ -135,7 +160,7 @@ pub(crate) fn node(
     let third = match &flat[..] {
         [] => a.clone(),
         [only] => only.clone(),
-        all => Tensor::cat(all, 0)?,
+        all => Tensor::cat(&of_one_format(all)?, 0)?,
     };
     let computed = Computed { storage: Mutex::new(Some(storage)), shape: extents.into() };
     // The operation keeps values alone: a history in it would keep the graph alive in a circle.

@@ -1,39 +1,12 @@
 //! Fused products against candle's own operations, on the CPU; on a GPU with `POSTLUDE_CANDLE_GPU=1` and the feature `cuda`.
 #![allow(missing_docs, reason = "a test binary")]
 
-use candle_core::{DType as Theirs, Module, Result, Tensor, Var};
-use postlude::build::activation;
+use candle_core::{DType as Theirs, Result, Tensor, Var};
 use postlude::prelude::*;
-use postlude_candle::{Arguments, Fused, Linear, identity};
+use postlude_candle::{Arguments, Fused};
 
-fn device() -> Result<candle_core::Device> {
-    if std::env::var_os("POSTLUDE_CANDLE_GPU").is_some() {
-        candle_core::Device::new_cuda(0)
-    } else {
-        Ok(candle_core::Device::Cpu)
-    }
-}
-
-/// Numbers that look random and are the same each time.
-fn draw(extents: &[usize], seed: u32, dtype: Theirs) -> Result<Tensor> {
-    let count: usize = extents.iter().product();
-    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(1);
-    let mut next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (f64::from(state >> 8) / f64::from(1u32 << 24) - 0.5) * 2.0
-    };
-    Tensor::from_vec((0..count).map(|_| next()).collect::<Vec<f64>>(), extents, &device()?)?.to_dtype(dtype)
-}
-
-fn close(got: &Tensor, want: &Tensor, bound: f64) -> Result<()> {
-    assert_eq!(got.dims(), want.dims());
-    let got = got.to_dtype(Theirs::F64)?.flatten_all()?.to_vec1::<f64>()?;
-    let want = want.to_dtype(Theirs::F64)?.flatten_all()?.to_vec1::<f64>()?;
-    for (x, y) in got.iter().zip(&want) {
-        assert!((x - y).abs() <= bound * (1.0 + y.abs()), "{x} is not {y}");
-    }
-    Ok(())
-}
+mod support;
+use support::{close, device, draw};
 
 fn bias_gelu(dtype: DType) -> Epilogue {
     Epilogue::build(|e| {
@@ -110,15 +83,6 @@ fn gradients_are_candles() -> Result<()> {
 }
 
 #[test]
-fn a_layer_takes_the_place_of_candles() -> Result<()> {
-    let (w, b) = (draw(&[8, 16], 1, Theirs::F32)?, draw(&[8], 2, Theirs::F32)?);
-    let x = draw(&[2, 5, 16], 3, Theirs::F32)?;
-    let theirs = candle_nn::Linear::new(w.clone(), Some(b.clone())).forward(&x)?;
-    close(&Linear::new(w.clone(), Some(b.clone()), identity)?.forward(&x)?, &theirs, 1e-5)?;
-    close(&Linear::new(w, Some(b), activation::gelu)?.forward(&x)?, &theirs.gelu_erf()?, 1e-5)
-}
-
-#[test]
 fn errors_say_what_does_not_fit() -> Result<()> {
     let fused = Fused::new(&bias_gelu(F32));
     let (a, b) = (draw(&[3, 4], 1, Theirs::F32)?, draw(&[4, 5], 2, Theirs::F32)?);
@@ -130,5 +94,27 @@ fn errors_say_what_does_not_fit() -> Result<()> {
     assert!(long.contains("the same axis K"), "{long}");
     let other = Tensor::zeros((3, 4), Theirs::I64, &device()?)?;
     assert!(fused.apply(&other, &b, Arguments::new()).expect_err("no format").to_string().contains("has no format"));
+    Ok(())
+}
+
+#[test]
+fn variables_of_several_formats_have_gradients_of_their_own() -> Result<()> {
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc() + e.load("bias", F32.over(N));
+        e.store("d", z.silu() * e.load("scale", F16.over(M)), F32);
+    });
+    let fused = Fused::new(&epilogue.expect("an epilogue"));
+    let (a, w) = (draw(&[7, 5], 1, Theirs::F32)?, draw(&[6, 5], 2, Theirs::F32)?);
+    let of = |extents: &[usize], seed, format| Var::from_tensor(&draw(extents, seed, format)?);
+    let (bias, scale) = (of(&[6], 3, Theirs::F32)?, of(&[7], 4, Theirs::F16)?);
+    let ours = fused.apply(&a, &w.t()?, Arguments::new().tensor("bias", &bias).tensor("scale", &scale))?;
+    let wide = scale.to_dtype(Theirs::F32)?.unsqueeze(1)?;
+    let theirs = a.matmul(&w.t()?)?.broadcast_add(&bias)?.silu()?.broadcast_mul(&wide)?;
+    let (mine, candles) = (ours.sum_all()?.backward()?, theirs.sum_all()?.backward()?);
+    for (name, variable, bound) in [("bias", &bias, 1e-5), ("scale", &scale, 1e-3)] {
+        let (mine, theirs) = (mine.get(variable).expect(name), candles.get(variable).expect(name));
+        assert_eq!(mine.dtype(), variable.dtype());
+        close(mine, theirs, bound)?;
+    }
     Ok(())
 }

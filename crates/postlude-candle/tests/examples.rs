@@ -5,6 +5,17 @@
 #[path = "../examples/mnist_mlp.rs"]
 mod mnist_mlp;
 
+#[allow(dead_code, reason = "its `main` is not called")]
+#[path = "../examples/swap_mlp.rs"]
+mod swap_mlp;
+
+#[test]
+fn swapped_networks_have_the_same_logits() {
+    for (name, difference) in swap_mlp::compare(&candle_core::Device::Cpu).expect("it computes") {
+        assert!(difference < 1e-5, "{name} {difference}");
+    }
+}
+
 #[test]
 fn the_network_learns() {
     let (first, last, right) = mnist_mlp::train(&candle_core::Device::Cpu, 25).expect("it trains");
