@@ -10,7 +10,7 @@ mod networks;
 use crate::case::Case;
 use crate::convolutions::run_all;
 use crate::rig::gpu;
-use graphs::{Named, encoder, mlp, mlp_inputs, scaled, tensor};
+use graphs::{Named, encoder, mlp, mlp_inputs, numbers, scaled, tensor};
 use networks::{Images, mobilenet_v2, resnet, unet, vgg16};
 use postlude::cudarc::driver::CudaContext;
 use postlude::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
@@ -132,6 +132,50 @@ fn gradients_of_convolutions() {
         inputs.extend(shapes.map(|(name, shape)| (name, scaled(format, shape, 3))));
         check_with(&training, &inputs, tolerance, format == F32);
     }
+}
+
+/// Products of quantised numbers, quantised again behind bias and activation. Scales are powers of two, so that everything is exact.
+#[test]
+fn quantised_products() {
+    let eight = |format: DType, shape: &[usize], seed: u64| {
+        let shift = if format == U8 { 96.0 } else { 0.0 };
+        let drawn = numbers(shape.iter().product(), seed).iter().map(|x| (x * 90.0).round() + shift).collect::<Vec<_>>();
+        Tensor::of_numbers(format, shape, &drawn).unwrap()
+    };
+    let scales = |count: usize| {
+        let scales: Vec<f64> = (0..count).map(|i| (-5.0 - (i % 3) as f64).exp2()).collect();
+        Tensor::of_numbers(F32, &[count], &scales).unwrap()
+    };
+    for (format, batch) in [(I8, 96), (U8, 33), (I8, 1)] {
+        let network = Network::build(|g| {
+            let parameters =
+                [g.number(F32, 0.0625), g.constant("zero", Tensor::scalar(format, if format == U8 { 96.0 } else { 0.0 }))];
+            let mut x = g.input("x", format, (batch, 64)).apply("DequantizeLinear", &parameters, Attributes::new());
+            for (at, [from, to]) in [[64, 160], [160, 96], [96, 24]].into_iter().enumerate() {
+                let w = g.constant(&format!("w{at}"), eight(I8, &[from, to], 7 + at as u64));
+                let w = w.apply("DequantizeLinear", &[g.constant("s", scales(to))], Attributes::new().with("axis", 1));
+                let bias = Tensor::of_numbers(F32, &[to], &numbers(to, 3).iter().map(|x| x.round()).collect::<Vec<_>>()).unwrap();
+                x = (x.matmul(w) + g.constant("b", bias)).relu();
+                if at < 2 {
+                    x = x.apply("QuantizeLinear", &parameters, Attributes::new());
+                    x = x.apply("DequantizeLinear", &parameters, Attributes::new());
+                }
+            }
+            g.output("y", x);
+        })
+        .unwrap();
+        assert_eq!(network.fuse().unwrap().kernels().count(), 3);
+        check(&network, &[("x", eight(format, &[batch, 64], 1))], 1e-6);
+    }
+    let images = Network::build(|g| {
+        let parameters = [g.number(F32, 0.125), g.number(I8, 0.0)];
+        let x = g.input("x", I8, (2, 32, 9, 11)).apply("DequantizeLinear", &parameters, Attributes::new());
+        let w = g.constant("w", eight(I8, &[48, 32, 3, 3], 2));
+        let w = w.apply("DequantizeLinear", &[g.constant("s", scales(48))], Attributes::new().with("axis", 0));
+        let z = g.apply("Conv", &[x, w], Attributes::new().with("pads", vec![1, 1, 1, 1])).relu();
+        g.output("y", z.apply("QuantizeLinear", &parameters, Attributes::new()));
+    });
+    check(&images.unwrap(), &[("x", eight(I8, &[2, 32, 9, 11], 1))], 1e-6);
 }
 
 #[test]
