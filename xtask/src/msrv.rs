@@ -8,34 +8,37 @@ use crate::project::{Project, call};
 /// The library with every feature, and with none. Lints know the oldest Rust too, and cover what lies between.
 const FORMS: [&str; 2] = ["--all-features", "--no-default-features"];
 
-/// The variable that makes a missing rustup an error, as it is for `.ci/run`.
+/// The variable that makes a missing toolchain an error.
 const REQUIRED: &str = "POSTLUDE_REQUIRE_RUSTUP";
 
-/// Checks the library, after it has installed the toolchain if that is missing.
+/// Checks the library with a toolchain that is there.
 pub fn check(project: &Project) -> Result {
     let version = &project.oldest_rust;
     say!("Rust {version}");
-    if !answers(&mut rustup(["run", version, "rustc", "--version"])) {
-        let mut install = rustup(["toolchain", "install", version, "--profile", "minimal", "--no-self-update"]);
-        call(&mut install).map_err(|error| Error::new(format!("{error}: Rust {version} is neither here nor to be had")))?;
-    }
     FORMS.iter().try_for_each(|form| call(&mut check_of(project, version, form)))
 }
 
-/// Why this machine cannot check it: without rustup there is one Rust, which the other steps use.
+/// Why this machine cannot check it, after it has tried to install the toolchain: there is no rustup, or rustup cannot fetch it.
 ///
 /// # Errors
-/// If rustup is required and missing.
+/// If the toolchain is required and missing.
 pub fn lacks(project: &Project) -> Result<Option<String>> {
-    missing(&project.oldest_rust, answers(&mut rustup(["--version"])), std::env::var_os(REQUIRED).is_some())
+    let version = &project.oldest_rust;
+    let why = if !answers(&mut rustup(["--version"])) {
+        Some(format!("there is no rustup on PATH, which would bring Rust {version}"))
+    } else if answers(&mut rustup(["run", version, "rustc", "--version"])) {
+        None
+    } else {
+        let mut install = rustup(["toolchain", "install", version, "--profile", "minimal", "--no-self-update"]);
+        call(&mut install).err().map(|error| format!("rustup cannot fetch Rust {version}: {error}"))
+    };
+    missing(why, std::env::var_os(REQUIRED).is_some())
 }
 
-fn missing(version: &str, is_there: bool, required: bool) -> Result<Option<String>> {
-    let why = format!("there is no rustup on PATH, which would bring Rust {version}");
-    match (is_there, required) {
-        (true, _) => Ok(None),
-        (false, false) => Ok(Some(why)),
-        (false, true) => Err(Error::new(format!("{why}: install rustup, or unset {REQUIRED}"))),
+fn missing(why: Option<String>, required: bool) -> Result<Option<String>> {
+    match why {
+        Some(why) if required => Err(Error::new(format!("{why}: provide it, or unset {REQUIRED}"))),
+        why => Ok(why),
     }
 }
 
@@ -64,10 +67,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_rustup_is_an_error_only_where_it_is_required() {
-        assert_eq!(missing("1.70", true, true).ok(), Some(None));
-        assert!(missing("1.70", false, false).is_ok_and(|why| why.is_some_and(|why| why.ends_with("Rust 1.70"))));
-        assert!(missing("1.70", false, true).is_err_and(|error| error.to_string().contains("install rustup")));
+    fn a_missing_toolchain_is_an_error_only_where_it_is_required() {
+        let why = || Some("there is no rustup".to_owned());
+        assert_eq!(missing(None, true).ok(), Some(None));
+        assert_eq!(missing(why(), false).ok(), Some(why()));
+        assert!(missing(why(), true).is_err_and(|error| error.to_string().contains("there is no rustup: provide it")));
     }
 
     #[test]
