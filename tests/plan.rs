@@ -173,6 +173,35 @@ fn which_weights_are_fetched_ahead() {
     assert!(plan.explain().contains("are fetched into the L2 cache before earlier launches are done"), "{}", plan.explain());
 }
 
+/// The text of a kernel of Hopper's for a large product.
+fn hopper_text(gemm: &Gemm) -> String {
+    let plan = gemm.kernel_plan(Target::SM_90A, 132, Shape::new(4096, 4096, 4096)).unwrap();
+    plan.source().unwrap().text().to_owned()
+}
+
+#[test]
+fn a_kernel_reads_the_operand_early_that_is_constant() {
+    let gemm = Gemm::new(F16, TN, &recipes::identity(F16).unwrap());
+    for constant in [&[][..], &[Side::A], &[Side::B], &[Side::A, Side::B]] {
+        let text = hopper_text(&gemm.clone().constant_operands(constant.iter().copied()));
+        let [a, b] = [Side::A, Side::B].map(|side| constant.contains(&side));
+        assert!(text.contains(&format!("CONSTANT_A = {a}, CONSTANT_B = {b};")), "{constant:?}");
+    }
+}
+
+/// Sums that the same tiles arrive for share a count of arrivals: one of them counts.
+#[test]
+fn tiles_arrive_once_for_sums_of_one_operand() {
+    let epilogue = Epilogue::build(|e| {
+        e.store("d", e.acc(), F16);
+        e.reduce("sum", e.b(), Monoid::Sum, F32.over(N));
+        e.reduce("again", e.b(), Monoid::Sum, F16.over(N));
+        e.reduce("other", e.a(), Monoid::Sum, F32.over(M));
+    });
+    let text = hopper_text(&Gemm::new(F16, TN, &epilogue.unwrap()));
+    assert_eq!(text.matches(".arrive()) <<").count(), 2, "once for `b`, once for `a`");
+}
+
 #[test]
 fn strips_follow_what_is_aligned() {
     let strip = |problem: Problem| Gemm::new(F16, TN, &bias_relu(F16)).kernel_plan(Target::SM_80, 132, problem).unwrap().strip;
@@ -397,6 +426,21 @@ fn a_tile_that_is_asked_for_is_taken_as_it_is() {
     assert!(kernel(&identity, Some(split.product().tile), long).split.is_none());
 }
 
+/// Nobody waits for a compiler unasked: no candidate has more code than a compiler takes in reasonable time.
+#[test]
+fn candidates_have_code_of_limited_length() {
+    let shape = Shape::new(4096, 4096, 4096);
+    let mut longest = 0;
+    for steps in (2..40).step_by(4) {
+        let epilogue = Epilogue::build(|e| e.store("d", (0..steps).fold(e.acc(), |z, i| (z + i as f32).sin().tanh()), F32));
+        let plan = Gemm::new(F16, TN, &epilogue.unwrap()).kernel_plan(Target::SM_90A, 132, shape).unwrap();
+        for (tile, raster) in plan.choice.candidates() {
+            longest = longest.max(plan.with_tile(tile, raster, "").unwrap().code.instructions);
+        }
+    }
+    assert!((6000..=9000).contains(&longest), "{longest}");
+}
+
 /// A launch passes so many bytes and not one more: a block that is exactly full is a kernel, the next scalar is too much.
 #[test]
 fn a_parameter_block_may_be_full() {
@@ -437,6 +481,19 @@ fn a_tile_whose_warps_are_not_those_of_its_block_is_refused() {
     assert!(plan(tile(128)).is_ok());
     let error = plan(tile(256)).unwrap_err().to_string();
     assert!(error.contains("its warps are those of the block"), "{error}");
+}
+
+/// Threads that copy more rows of A at once than a tile has would write behind its stage.
+#[test]
+fn a_tile_with_fewer_rows_than_its_threads_copy_is_refused() {
+    let plan = |bm| {
+        let shape = TileShape::Sm80 { bk: 64, stages: 3, warps_m: 1, warps_n: 8 };
+        let tile = Tile { bm, bn: 256, shape, threads: 256, min_blocks: 1 };
+        Gemm::new(F16, TN, &bias_relu(F16)).tile(tile).kernel_plan(Target::SM_80, 108, Shape::new(256, 256, 256))
+    };
+    assert!(plan(32).is_ok());
+    let error = plan(16).unwrap_err().to_string();
+    assert!(error.contains("copies cover a stage evenly"), "{error}");
 }
 
 /// In how many parts K is.

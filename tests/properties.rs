@@ -162,6 +162,9 @@ proptest! {
         for (after, before) in sink_types(&transposed).into_iter().zip(sink_types(&checked)) {
             prop_assert_eq!((after.value, after.axes), (before.value, before.axes.transposed()));
         }
+        // The roles of arguments are turned by the pass, and follow from the graph as well.
+        let anew = check(transposed.graph().clone()).unwrap();
+        prop_assert_eq!(transposed.arguments(), anew.arguments());
         for (row, column, batch) in ELEMENTS {
             let (before, after) = (evaluate(&checked, row, column, batch), evaluate(&transposed, column, row, batch));
             prop_assert!(same(&before, &after), "{before:?} became {after:?}");

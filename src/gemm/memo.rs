@@ -145,9 +145,9 @@ pub(super) fn launch(
 mod tests {
     use super::*;
     use crate::build::{Epilogue, recipes};
-    use crate::dtype::DType::{BF16, E4M3, E5M2, F16, I4};
+    use crate::dtype::DType::{BF16, E4M3, E5M2, F16, F32, I4};
     use crate::ir::axes::N;
-    use crate::ir::{CustomOp, Order, Side};
+    use crate::ir::{CustomOp, Function, Graph, Op, Order, Side, Sink, SinkKind};
     use crate::plan::{Mainloop, Math};
     use crate::problem::{Blocks, Layout, Shape};
     use std::collections::HashSet;
@@ -162,6 +162,23 @@ mod tests {
         let op = Arc::new(CustomOp::new("mine", 1, cuda, |x| x[0]).unwrap());
         Epilogue::build(|e| e.store("d", e.custom(&op, [e.acc()]), F16)).unwrap()
     }
+
+    fn calling(function: &'static Function) -> Epilogue {
+        let mut graph = Graph::new();
+        let accumulator = graph.push(Node::Accumulator(F32.value_type()), None);
+        let value = graph.push(Node::Call { function, args: vec![accumulator] }, None);
+        graph.sink(Sink::new("d", value, SinkKind::Store(F16.into())), None);
+        Epilogue::from_graph(graph).unwrap()
+    }
+
+    static TWICE: Function = Function {
+        name: "twice",
+        doc: "x + x",
+        parameters: &["x"],
+        body: |graph, x| graph.apply(Op::Add, &[x[0], x[0]]),
+        gradient: None,
+    };
+    static SQUARED: Function = Function { doc: "x * x", body: |graph, x| graph.apply(Op::Mul, &[x[0], x[0]]), ..TWICE };
 
     fn optional(default: f32) -> Epilogue {
         Epilogue::build(|e| e.store("d", (e.acc() + e.load_or("bias", F16.over(N), default)).relu(), F16)).unwrap()
@@ -196,6 +213,10 @@ mod tests {
             of(&base, Target::SM_80, "108@h100", SHAPE.into(), ""),
             of(&base, Target::SM_80, "108", SHAPE.batched(2).into(), ""),
             of(&base, Target::SM_80, "108", Problem::from(SHAPE).ld("a", 40), ""),
+            of(&base, Target::SM_80, "108", Problem::from(SHAPE.batched(2)).batch_stride("a", 4096), ""),
+            of(&base, Target::SM_80, "108", Problem::from(SHAPE.batched(2)).batch_stride("a", 8192), ""),
+            of(&base, Target::SM_80, "108", Problem::from(SHAPE).align("a", 16), ""),
+            of(&base, Target::SM_80, "108", Problem::from(SHAPE).align("a", 8), ""),
             of(&base, Target::SM_80, "108", SHAPE.into(), "a GPU"),
             plain(&gemm(&gelu)),
             plain(&gemm(&renamed)),
@@ -203,6 +224,8 @@ mod tests {
             plain(&gemm(&optional(1.0))),
             plain(&gemm(&with_unused("more"))),
             plain(&gemm(&with_unused("other"))),
+            plain(&gemm(&calling(&TWICE))),
+            plain(&gemm(&calling(&SQUARED))),
             plain(&gemm(&custom("$0 + 1.0f"))),
             plain(&gemm(&custom("$0 + 2.0f"))),
             plain(&Gemm::new(BF16, Layout::TN, &relu())),

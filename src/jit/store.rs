@@ -328,6 +328,10 @@ mod tests {
         fs::write(store.path(&key, SM), &foreign).unwrap();
         adopt();
         assert_eq!(fs::read(store.path(&key, SM)).unwrap(), own);
+        let sound = entry::encode(&key, &cubin(&key, b"another image")).unwrap();
+        fs::write(store.path(&key, SM), &sound).unwrap();
+        adopt();
+        assert_eq!(fs::read(store.path(&key, SM)).unwrap(), sound, "a sound file of the key stays");
     }
 
     #[test]

@@ -34,6 +34,14 @@ pub fn nhwc_to_nchw<T: Copy>(images: &[T], [n, c, h, w]: [usize; 4]) -> Option<V
 }
 
 /// KRSC filters of OIHW ones, whose extents are `[k, c, r, s]`: PyTorch's `weight`. C are the channels of a group.
+///
+/// ```
+/// use postlude::problem::oihw_to_krsc;
+/// let planes = [1, 2, 3, 4, 10, 20, 30, 40]; // one filter of two channels
+/// assert_eq!(oihw_to_krsc(&planes, [1, 2, 2, 2]).as_deref(), Some(&[1, 10, 2, 20, 3, 30, 4, 40][..]));
+/// assert_eq!(oihw_to_krsc(&planes, [1, 2, 2, 3]), None);
+/// ```
+///
 /// `None` if there is another number of elements.
 pub fn oihw_to_krsc<T: Copy>(filters: &[T], [k, c, r, s]: [usize; 4]) -> Option<Vec<T>> {
     last(filters, [k, c, r.checked_mul(s)?])

@@ -36,7 +36,7 @@ fn chain<'g>(z: Expr<'g>, count: usize) -> Expr<'g> {
 type Named = (&'static str, fn(&Builder, DType));
 
 /// The epilogues of the table, from the lightest to the heaviest.
-const EPILOGUES: [Named; 12] = [
+const EPILOGUES: [Named; 15] = [
     ("identity", |e, d| e.store("d", e.acc(), d)),
     ("wide", |e, _| e.store("d", e.acc(), F32)),
     ("bias_relu", |e, d| e.store("d", (e.acc() + e.load("bias", d.over(N))).relu(), d)),
@@ -60,9 +60,20 @@ const EPILOGUES: [Named; 12] = [
     }),
     ("columns", |e, d| e.store("d", e.acc().relu(), d.column_major())),
     ("heavy", |e, d| e.store("d", chain(e.acc(), 6), d)),
+    ("softmax", |e, d| e.store("d", e.acc().softmax_over(N), d)),
+    ("softmax_summed", |e, d| {
+        let y = e.acc().softmax_over(N);
+        e.store("d", y, d);
+        e.reduce("sums", y, Monoid::Sum, F32.over(N));
+    }),
+    ("normed", |e, d| {
+        let z = e.acc();
+        e.store("d", z * (z.mean_square_over(N) + 1e-6).rsqrt() * e.load("scale", d.over(N)), d);
+    }),
 ];
 
-/// One line's left-hand side: `target operands layout shape epilogue [what:number ...]`.
+/// One line's left-hand side: `target operands layout shape epilogue [what:number ...]`. Instead of a layout stands
+/// `rows` for what a matrix comes to, or a convolution or one of its gradients: see [`convolution`].
 struct Line {
     target: Target,
     multiprocessors: usize,
@@ -79,19 +90,28 @@ impl Line {
             "tf32" => (F32, true),
             name => (DType::ALL.into_iter().find(|dtype| dtype.name() == name)?, false),
         };
-        let layout = match words.next()? {
+        let kind = words.next()?;
+        let extents: Vec<usize> = words.next()?.split('x').filter_map(|extent| extent.parse().ok()).collect();
+        let name = words.next()?;
+        let (_, build) = EPILOGUES.iter().find(|(known, _)| *known == name)?;
+        let epilogue = Epilogue::build(|e| build(e, dtype)).ok()?;
+        let layout = match kind {
             "TN" => TN,
             "NN" => NN,
             "NT" => NT,
             "TT" => TT,
-            _ => return None,
+            "rows" => {
+                let [m, n] = extents[..] else { return None };
+                let gemm = Gemm::pointwise(dtype, Order::RowMajor, &epilogue);
+                return Some(Line { target, multiprocessors, gemm, problem: Shape::matrix(m, n).into() });
+            }
+            of => {
+                let conv = convolution(of, dtype, &extents, words, &epilogue)?;
+                return Some(Line { target, multiprocessors, gemm: conv.gemm().clone(), problem: conv.problem() });
+            }
         };
-        let extents: Vec<usize> = words.next()?.split('x').filter_map(|extent| extent.parse().ok()).collect();
         let [m, n, k, ref batch @ ..] = extents[..] else { return None };
         let mut problem = Problem::new(m, n, k).batched(batch.first().copied().unwrap_or(1));
-        let name = words.next()?;
-        let (_, build) = EPILOGUES.iter().find(|(known, _)| *known == name)?;
-        let epilogue = Epilogue::build(|e| build(e, dtype)).ok()?;
         let mut gemm = Gemm::new(dtype, layout, &epilogue).tf32(tf32);
         for word in words {
             let (what, number) = word.split_once(':')?;
@@ -113,6 +133,36 @@ impl Line {
             Err(error) => error.to_string().lines().next().unwrap_or_default().to_owned(),
         }
     }
+}
+
+/// A convolution, `conv`, or the gradient of its images or filters, `conv_data` or `conv_filters`, of images, height,
+/// width, channels, filters and the extents of a filter.
+fn convolution<'w>(
+    of: &str,
+    dtype: DType,
+    extents: &[usize],
+    words: impl Iterator<Item = &'w str>,
+    epilogue: &Epilogue,
+) -> Option<Conv> {
+    let &[images, height, width, channels, filters, r, s] = extents else { return None };
+    let mut shape = ConvShape::new(images, [height, width, channels], [filters, r, s]);
+    for word in words {
+        let (what, number) = word.split_once(':')?;
+        let number: usize = number.parse().ok()?;
+        shape = match what {
+            "stride" => shape.stride([number; 2]),
+            "pad" => shape.padding([number; 2]),
+            "groups" => shape.groups(number),
+            _ => return None,
+        };
+    }
+    let make = match of {
+        "conv" => Conv::new,
+        "conv_data" => Conv::data_gradient,
+        "conv_filters" => Conv::filter_gradient,
+        _ => return None,
+    };
+    make(dtype, shape, epilogue).ok()
 }
 
 /// The decisions, the most important first.
@@ -189,6 +239,9 @@ fn a_line_that_is_no_problem_is_none() {
         "sm_90a f16 TN 1x2x3 nothing",
         "sm_90a f16 TN 1x2x3 identity x:1",
         "sm_90a f16 XX 1x2x3 identity",
+        "sm_90a f16 rows 1x2x3 softmax",
+        "sm_90a f16 conv 1x8x8x8x8x3 identity",
+        "sm_90a f16 conv 1x8x8x8x8x3x3 identity lda:8",
     ] {
         assert!(Line::read(line).is_none(), "{line}");
     }

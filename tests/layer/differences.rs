@@ -214,3 +214,15 @@ fn a_kept_output_is_saved_once() {
     layer.activation_grad(1).unwrap().reference(args).unwrap();
     assert_eq!((dz, dbias), ([0.75, 2.0], [0.75, 2.0]));
 }
+
+/// If each batch entry has its own bias, the product that computes the weight gradient sums each entry's.
+#[test]
+fn a_bias_of_each_entry_has_a_gradient_of_each_entry() {
+    let epilogue = Epilogue::build(|e| e.store("y", e.acc() + e.load("bias", F32.over(N).batched()), F32)).unwrap();
+    let layer = Linear::with_epilogue(F32, [1, 2], &epilogue, Wrt::all()).unwrap().batched(2);
+    let (x, dz) = ([1.0f32, 2.0, 3.0, 4.0], [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
+    let (mut dw, mut dbias) = ([f32::NAN; 4], [f32::NAN; 4]);
+    let args = HostArgs::new().input("x", &x).input("dz", &dz).output("dw", &mut dw).output("grad_bias", &mut dbias);
+    layer.wgrad_with_bias(2).unwrap().reference(args).unwrap();
+    assert_eq!((dw, dbias), ([7.0, 10.0, 43.0, 50.0], [4.0, 6.0, 12.0, 14.0]));
+}

@@ -52,6 +52,11 @@ fn formats_that_no_layer_has() {
 fn epilogues_that_make_no_layer() {
     let error = Linear::new(F32, [1, 1], |e, z| z + e.load("w", F32)).unwrap_err();
     assert_eq!(error.to_string(), "the epilogue has an argument `w`, which is the name of one of the layer's tensors: rename it");
+    for name in ["x", "w", "dy", "dz"] {
+        let named = Epilogue::build(|e| e.store("y", e.acc() + e.load(name, F32), F32)).unwrap();
+        let error = Linear::with_epilogue(F32, [1, 1], &named, Wrt::accumulator()).unwrap_err();
+        assert!(matches!(error, LinearError::Name { name: taken } if taken == name), "{name}: {error}");
+    }
     // Its gradient would be taken for that of the product.
     let named = Epilogue::build(|e| e.store("y", e.acc() * 2.0 + e.load("acc", F32) * 3.0, F32)).unwrap();
     let error = Linear::with_epilogue(F32, [1, 1], &named, Wrt::arguments(["acc"])).unwrap_err();

@@ -195,3 +195,52 @@ fn memory_is_used_again() {
     let memory = fused.memory();
     assert_eq!((memory.sum, memory.peak, memory.bound), (6 * 16384, 2 * 16384, 2 * 16384));
 }
+
+/// A gate joins the second of two products, unless the first one waits for the gate.
+#[test]
+fn a_gate_joins_a_product_that_waits_for_another() {
+    for (first_waits, expected) in [(false, 2), (true, 3)] {
+        let network = Network::build(|g| {
+            let (x, u) = (g.input("x", F32, (4, 8)), g.input("u", F32, (4, 8)));
+            let (w, v) = (g.input("w", F32, (8, 8)), g.input("v", F32, (8, 8)));
+            let gate = (u + u.tanh()).sigmoid();
+            let first = if first_waits { x * gate } else { x }.matmul(w);
+            g.output("y", first.matmul(v) * gate);
+        })
+        .unwrap();
+        assert_eq!(kernels(&network), expected);
+        let inputs = [("x", 1), ("u", 2)].map(|(name, seed)| (name, tensor(F32, &[4, 8], seed)));
+        let weights = [("w", 3), ("v", 4)].map(|(name, seed)| (name, tensor(F32, &[8, 8], seed)));
+        agrees(&network, &[inputs, weights].concat(), 1e-5);
+    }
+}
+
+/// The remainder of integers has the sign of either operand, as `fmod` says.
+#[test]
+fn remainders_of_integers_have_the_sign_that_is_asked_for() {
+    let network = Network::build(|g| {
+        let (x, y) = (g.input("x", I32, (6,)), g.input("y", I32, (6,)));
+        for fmod in [0, 1] {
+            g.output(&format!("fmod {fmod}"), g.apply("Mod", &[x, y], Attributes::new().with("fmod", fmod)));
+        }
+    })
+    .unwrap();
+    let inputs = [("x", [7, -7, 7, -7, 6, 5]), ("y", [3, 3, -3, -3, -3, 0])];
+    let inputs = inputs.map(|(name, numbers): (_, [i32; 6])| (name, Tensor::of(&numbers, &[6]).unwrap()));
+    agrees(&network, &inputs, 0.0);
+    let results = network.run(&inputs).unwrap();
+    assert_eq!(results.iter().map(|(_, result)| result.numbers()[1]).collect::<Vec<_>>(), [2.0, -1.0]);
+}
+
+/// What is read beside a border of integers is an integer, too.
+#[test]
+fn integers_have_borders_of_integers() {
+    let network = Network::build(|g| {
+        let x = g.input("x", I32, (2, 3));
+        let padded = g.apply("Pad", &[x, g.indices(&[0, 1, 0, 2]), g.number(I32, 7.0)], Attributes::new());
+        g.output("y", padded + padded);
+    })
+    .unwrap();
+    assert_eq!(kernels(&network), 1);
+    agrees(&network, &[("x", Tensor::of(&[1i32, -2, 3, 4, -5, 6], &[2, 3]).unwrap())], 0.0);
+}

@@ -214,3 +214,18 @@ fn blocks_borders_and_indices() {
     ];
     agrees(&network, &inputs, 1e-6);
 }
+
+/// The squares of a channel and of its neighbours, as far as there are any, divide it.
+#[test]
+fn a_local_response_is_over_the_squares_of_neighbours() {
+    let network = Network::build(|g| {
+        let attributes = Attributes::new().with("size", 3).with("alpha", 3.0f32).with("beta", 1.0f32);
+        g.output("y", g.apply("LRN", &[g.input("x", F32, (1, 3, 1, 1))], attributes));
+    })
+    .unwrap();
+    let x = Tensor::of(&[2.0f32, 4.0, 6.0], &[1, 3, 1, 1]).unwrap();
+    let y = network.run(&[("x", x)]).unwrap()[0].1.numbers();
+    for (found, expected) in y.iter().zip([2.0 / 21.0, 4.0 / 57.0, 6.0 / 53.0]) {
+        assert!((found - expected).abs() < 1e-6, "{y:?}");
+    }
+}

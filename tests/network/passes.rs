@@ -62,3 +62,20 @@ fn parallel_products_become_one() {
     let inputs = [("x", tensor(F32, &[2, 3, 4], 9))];
     assert_eq!(network.run(&inputs).unwrap(), simple.run(&inputs).unwrap());
 }
+
+/// Rows of vectors are matrices, whose products merge like those of more axes.
+#[test]
+fn parallel_products_of_a_matrix_become_one() {
+    let network = Network::build(|g| {
+        let x = g.input("x", F32, (3, 4));
+        for (name, columns) in [("q", 4), ("k", 6)] {
+            let product = x.matmul(g.constant(&format!("{name}.w"), tensor(F32, &[4, columns], columns as u64)));
+            g.output(name, product.reshape(&[columns as i64, 3]));
+        }
+    })
+    .unwrap();
+    let (simple, did) = network.simplified();
+    assert_eq!(did.merged, 2);
+    let inputs = [("x", tensor(F32, &[3, 4], 9))];
+    assert_eq!(network.run(&inputs).unwrap(), simple.run(&inputs).unwrap());
+}

@@ -4,7 +4,7 @@ use crate::support::{Matrix, Numbers};
 use postlude::build::{BatchNorm, FoldError, recipes};
 use postlude::ir::Order::RowMajor;
 use postlude::prelude::*;
-use postlude::problem::ConvFault;
+use postlude::problem::{ConvFault, oihw_to_krsc};
 use postlude::reference::{Precision, oracle, run};
 use postlude::{Convolution, HostArgs, Operation};
 
@@ -233,4 +233,14 @@ fn batch_norm_of_inference() {
     let args = HostArgs::new().input("a", case.a.input()).input("b", &filters).input("bias", &bias);
     folded.reference(args.output("d", &mut d)).unwrap();
     close(&d, &|_| 0.0);
+}
+
+#[test]
+fn filters_of_other_libraries_are_put_in_order() {
+    let [k, c, r, s] = [2, 3, 2, 4];
+    let planes: Vec<usize> = (0..k * c * r * s).collect();
+    let ordered = oihw_to_krsc(&planes, [k, c, r, s]).unwrap();
+    let places = (0..k).flat_map(|k| (0..r * s).flat_map(move |at| (0..c).map(move |channel| (k * c + channel) * r * s + at)));
+    assert_eq!(ordered, places.collect::<Vec<_>>());
+    assert_eq!(oihw_to_krsc(&planes, [k, c, r, s + 1]), None);
 }

@@ -278,7 +278,9 @@ fn an_accumulator_that_the_operation_does_not_have() {
 #[test]
 fn coordinates_that_do_not_fit_an_i32() {
     let mut room = Room::new();
-    let errors = attempt(room.without("").origin(i32::MAX, 0, 0)).unwrap_err();
+    let last = i32::MAX - SHAPE.m as i32;
+    attempt(room.without("").origin(last, 0, 0)).unwrap();
+    let errors = attempt(room.without("").origin(last + 1, 0, 0)).unwrap_err();
     assert!(matches!(errors.0[0].fault, ArgumentFault::TooLarge { .. }));
 }
 

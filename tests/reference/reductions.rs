@@ -360,4 +360,10 @@ fn the_magnitude_of_a_sum_is_that_of_its_terms() {
     let exact = oracle(POINTWISE, epilogue.checked(), Shape::new(2, 2, 0), &args).unwrap();
     assert_eq!((exact.outputs[0].values.as_slice(), exact.outputs[1].values.as_slice()), (&[3.0, 4.0][..], &[0.5, 4.0][..]));
     assert_eq!(exact.sums.iter().map(|s| (&*s.name, s.values.clone())).collect::<Vec<_>>(), [("sums", vec![2.5, 4.0])]);
+    // A sum onto what is there counts that with its magnitude, too.
+    let onto = Epilogue::build(|e| e.reduce("sums", e.acc(), Monoid::Sum.accumulate(), F32.over(N))).unwrap();
+    let (a, mut sums) = ([1.0f32, -2.0, 3.0, 4.0], [-8.0f32, 16.0]);
+    let args = HostArgs::new().input("a", &a).output("sums", &mut sums);
+    let exact = oracle(POINTWISE, onto.checked(), Shape::new(2, 2, 0), &args).unwrap();
+    assert_eq!((&*exact.outputs[0].values, &*exact.sums[0].values), (&[-4.0, 18.0][..], &[12.0, 22.0][..]));
 }

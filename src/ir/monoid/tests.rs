@@ -62,6 +62,7 @@ fn reduce(monoid: Monoid, value: ValueType, elements: &[[f64; 2]]) -> f64 {
 fn edges_are_defined() {
     let pair = |monoid, value, a, b| reduce(monoid, value, &[[a, 0.0], [b, 1.0]]);
     assert_eq!(reduce(Monoid::AbsMax, I32, &[[f64::from(i32::MIN), 0.0]]), f64::from(i32::MAX));
+    assert!(reduce(Monoid::Sum, F32, &[]).is_sign_positive(), "the sum of no elements is 0, not -0");
     assert_eq!(pair(Monoid::Sum, I32, f64::from(i32::MAX), 1.0), f64::from(i32::MIN));
     assert_eq!(pair(Monoid::Product, I32, f64::from(i32::MAX), 2.0), -2.0);
     assert_eq!(pair(Monoid::Count, Bool, 1.0, 1.0), 2.0);
