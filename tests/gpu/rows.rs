@@ -131,7 +131,7 @@ fn rows_in_the_kernel_of_a_product() {
     });
     // Values alone: where two sums are equal but for rounding, either coordinate is right.
     let values = Epilogue::build(|e| {
-        let best = (e.acc() + e.load("bias", F32.over(N))).top_k_over(N, 3);
+        let best = (e.acc() + e.load("bias", F32.over(N))).top_k_over(N, 2);
         best.values.into_iter().enumerate().for_each(|(i, value)| e.store(&format!("value{i}"), value, F32.over(M).batched()));
     });
     let norm = Norm { weights: Some(F16), residual: None };
@@ -140,6 +140,10 @@ fn rows_in_the_kernel_of_a_product() {
     for (i, epilogue) in epilogues.iter().enumerate() {
         let turned = i == 3;
         for (j, [m, n]) in [[600, 256], [333, 250], [130, 64], [65, 24], [9000, 128], [70, 8]].into_iter().enumerate() {
+            // Of short rows a kernel of their own finds the largest sooner.
+            if i == 4 && n < 64 {
+                continue;
+            }
             let [m, n] = if turned { [n, m] } else { [m, n] };
             let shape = Shape::new(m, n, 104).batched(1 + usize::from(j == 1 && i < 2));
             let gemm = Gemm::new([F16, BF16][j % 2], Layout::ALL[(i + j) % 4], epilogue).mainloop(Mainloop::Sm90a);
