@@ -134,7 +134,7 @@ fn gradients_of_convolutions() {
     }
 }
 
-/// Products of quantised numbers, quantised again behind bias and activation. Scales are powers of two, so that everything is exact.
+/// Products of quantised numbers, quantised again behind bias and activation. Scales are powers of two, so everything is exact.
 #[test]
 fn quantised_products() {
     let eight = |format: DType, shape: &[usize], seed: u64| {
