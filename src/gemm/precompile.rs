@@ -33,7 +33,7 @@ pub fn precompile(
     finished: impl Fn(usize, &Result<Kernel, Error>) + Sync,
 ) -> Vec<Result<Kernel, Error>> {
     let threads = if threads == 0 { parallel::cores() } else { threads };
-    // Of equal requests one thread makes the kernel, and then finds it in memory.
+    // One thread makes the kernel of equal requests, and then finds it in memory.
     let keys = parallel::map(wanted.len(), threads, |at| {
         let Wanted { gemm, target, gpu, problem } = &wanted[at];
         memo::key(gemm, *target, *gpu, problem, "")

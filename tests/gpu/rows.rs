@@ -140,7 +140,7 @@ fn rows_in_the_kernel_of_a_product() {
     for (i, epilogue) in epilogues.iter().enumerate() {
         let turned = i == 3;
         for (j, [m, n]) in [[600, 256], [333, 250], [130, 64], [65, 24], [9000, 128], [70, 8]].into_iter().enumerate() {
-            // Of short rows a kernel of their own finds the largest sooner.
+            // A kernel of its own finds the largest of short rows sooner.
             if i == 4 && n < 64 {
                 continue;
             }
