@@ -109,7 +109,7 @@ fn stages_vectors_and_sums() {
     run_all(&cases);
 }
 
-/// Rows that one tile holds: every tile that does, either way round, ragged edges, batches, and rows of one element.
+/// Rows that one tile holds: a sample of the tiles that do, either way round, ragged edges, batches, and rows of one element.
 #[test]
 fn rows_in_the_kernel_of_a_product() {
     let turned = Epilogue::build(|e| {
