@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Every module, and the modules it may name besides itself: only such as stand above it here, so there are no circles. `lib`
+/// Every module, and the modules it may name besides itself. A row names rows above it alone, so modules form no circle. `lib`
 /// only re-exports.
 const MAY_KNOW: [(&str, &[&str]); 26] = [
     ("dtype", &[]),

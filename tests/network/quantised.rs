@@ -335,4 +335,12 @@ fn reasons_are_given() {
         g.output("y", g.apply("MatMulInteger", &[x, w, number(g, I8, 3.0)], none()));
     });
     assert_eq!(unknown, "its zero point is not 0, and the sums of its weights are not known");
+    // What is subtracted from the sums is the bias with the other sign.
+    let wide = reason(&|g| {
+        let bias = g.constant("bias", Tensor::of(&[1, i32::MIN, 3], &[3]).unwrap());
+        let (x, w) = (g.input("x", I8, (1, 2, 4, 4)), g.constant("w", eight_bits(I8, &[3, 2, 3, 3], 1)));
+        let [scale, zero] = [number(g, F32, 0.5), number(g, I8, 0.0)];
+        g.output("y", g.apply("QLinearConv", &[x, scale, zero, w, scale, zero, scale, zero, bias], none()));
+    });
+    assert_eq!(wide, "its bias and zero point do not fit into 32 bits");
 }

@@ -285,7 +285,7 @@ fn shares_of_the_largest_sum_to_one() {
             },
         );
     }
-    // Over M as over N; over both there is no order.
+    // The largest of a column are found like those of a row. Elements along both axes have no order.
     let turned = Epilogue::build(|e| e.store("d", e.acc().top_k_over(M, 2).selected.select(e.acc(), 0.0), F32)).unwrap();
     let (a, mut d) = ([1f32, 9.0, 3.0, 2.0, 2.0, 8.0], [0f32; 6]);
     let args = HostArgs::new().input("a", &a).output("d", &mut d);

@@ -18,14 +18,14 @@ pub fn check(project: &Project) -> Result {
     FORMS.iter().try_for_each(|form| call(&mut check_of(project, version, form)))
 }
 
-/// Why this machine cannot check it, after it has tried to install the toolchain: there is no rustup, or rustup cannot fetch it.
+/// Why this machine cannot check it, after an attempt to install the toolchain: rustup is missing, or cannot fetch it.
 ///
 /// # Errors
 /// If the toolchain is required and missing.
 pub fn lacks(project: &Project) -> Result<Option<String>> {
     let version = &project.oldest_rust;
     let why = if !answers(&mut rustup(["--version"])) {
-        Some(format!("there is no rustup on PATH, which would bring Rust {version}"))
+        Some(format!("PATH lacks rustup, which would bring Rust {version}"))
     } else if answers(&mut rustup(["run", version, "rustc", "--version"])) {
         None
     } else {
@@ -68,10 +68,10 @@ mod tests {
 
     #[test]
     fn a_missing_toolchain_is_an_error_only_where_it_is_required() {
-        let why = || Some("there is no rustup".to_owned());
+        let why = || Some("PATH lacks rustup".to_owned());
         assert_eq!(missing(None, true).ok(), Some(None));
         assert_eq!(missing(why(), false).ok(), Some(why()));
-        assert!(missing(why(), true).is_err_and(|error| error.to_string().contains("there is no rustup: provide it")));
+        assert!(missing(why(), true).is_err_and(|error| error.to_string().contains("PATH lacks rustup: provide it")));
     }
 
     #[test]

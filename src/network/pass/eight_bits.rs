@@ -279,11 +279,15 @@ impl<'a> Found<'a> {
                 return Err("its zero point is not 0, and the sums of its weights are not known");
             }
         }
+        let (least, most) = Format::I32.range();
+        if self.correction().into_iter().flatten().any(|x| x < least || x > most) {
+            return Err("its bias and zero point do not fit into 32 bits");
+        }
         Ok(self)
     }
 
-    /// What is subtracted from the sums: the zero point times the sum of each channel's weights, less an addend.
-    fn correction(&self) -> Option<Tensor> {
+    /// What is subtracted from the sums of each channel: the zero point times the sum of its weights, less an addend.
+    fn correction(&self) -> Option<Vec<i128>> {
         let addend = if let End::Quantised { addend, .. } = &self.end { addend.as_ref().map(Tensor::integers) } else { None };
         let zero = self.x.zero.as_ref().map(|zero| zero.integers()[0]);
         if addend.is_none() && zero.is_none() {
@@ -298,7 +302,7 @@ impl<'a> Found<'a> {
         }
         let addend = addend.unwrap_or_default();
         sums.iter_mut().zip(addend).for_each(|(sum, addend)| *sum -= addend);
-        Tensor::of_integers(Format::I32, &[channels], &sums).ok()
+        Some(sums)
     }
 
     /// What the sums are multiplied by.
@@ -386,7 +390,10 @@ impl<'a> Around<'a, '_> {
         };
         let sums = self.node(operator, &[x, w], attributes, "sums")?;
         let alpha = if let End::Real { alpha, .. } = found.end { alpha } else { 1.0 };
-        let correction = found.correction();
+        let correction = match found.correction() {
+            Some(sums) => Some(Tensor::of_integers(Format::I32, &[sums.len()], &sums).ok()?),
+            None => None,
+        };
         if let End::Sums = found.end {
             let Some(tensor) = correction else { return Some(sums) };
             let shape = tensor.shape().to_vec();
@@ -441,15 +448,15 @@ impl<'a> Around<'a, '_> {
 pub(super) fn lower(network: &Network, did: &mut Simplified) -> Network {
     let mut rewriter = Rewriter::new(network);
     for (_, node) in network.graph().nodes() {
-        let lowered = match found(network, node).map(|found| found.and_then(|found| found.served(network))) {
-            Some(Ok(found)) => Around { rewriter: &mut rewriter, of: node }.lowered(network, &found),
-            Some(Err(why)) => {
-                did.unquantised.push((node.name.to_string(), why));
-                None
-            }
-            None => None,
-        };
-        match lowered {
+        let lowered = found(network, node).map(|found| {
+            let found = found?.served(network)?;
+            let mut around = Around { rewriter: &mut rewriter, of: node };
+            around.lowered(network, &found).ok_or("the shape of what stands behind it is not known")
+        });
+        if let Some(Err(why)) = lowered {
+            did.unquantised.push((node.name.to_string(), why));
+        }
+        match lowered.and_then(Result::ok) {
             Some(edge) => {
                 rewriter.graph.edges[edge.index()].name = network.graph().edge(node.outputs[0]).name.clone();
                 rewriter.stand_for(node.outputs[0], edge);
