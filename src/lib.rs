@@ -405,7 +405,7 @@ pub use gemm::Plan;
 pub use gemm::{Conv, Gemm, RanOn};
 pub use half;
 pub use ir::{CustomMonoid, CustomOp, Monoid, Op, Operand, Registry, Side};
-pub use problem::{Blocks, ConvShape, Convolution, GradientOf, Layout, Operation, PoolKind, Pooling, Shape};
+pub use problem::{Attention, Blocks, ConvShape, Convolution, GradientOf, Layout, Operation, PoolKind, Pooling, Shape};
 pub use reference::Precision;
 
 /// The names that most programs need, in one line: `use postlude::prelude::*;`.

@@ -1,11 +1,13 @@
 //! The operation that produces the accumulator, and its extents.
 
+mod attention;
 mod convolution;
 mod layouts;
 mod patches;
 mod pooling;
 mod scales;
 
+pub use attention::Attention;
 pub use convolution::{ConvFault, ConvShape, Convolution};
 pub use layouts::{nchw_to_nhwc, nhwc_to_nchw, oihw_to_krsc};
 pub use patches::{GradientOf, Patches, Windows};
@@ -139,6 +141,14 @@ pub enum Operation {
         /// Whose gradient it is.
         of: GradientOf,
     },
+    /// An attention: a product of the softmax of scores, which is computed on the way from the queries `a` and `keys`, and of the
+    /// values `b`.
+    Attention {
+        /// Format of queries, keys and values.
+        dtype: DType,
+        /// What it measures.
+        attention: Attention,
+    },
     /// A pool of the images `a`: one row for each output pixel, one column for each channel, and no product.
     Pool {
         /// Format of the images: `f32`, `f16` or `bf16`.
@@ -206,16 +216,19 @@ impl Operation {
             Operation::Product { a, b, .. } => [a, b],
             Operation::Convolution { dtype, .. }
             | Operation::ConvolutionGradient { dtype, .. }
+            | Operation::Attention { dtype, .. }
             | Operation::Pool { dtype, .. }
             | Operation::Pointwise { dtype, .. } => [dtype; 2],
         }
     }
 
     /// How A and B of a product lie. A convolution's do as `TN`: K is contiguous in a filter, and in a pixel tap by tap. Those of
-    /// the gradient of its images do as `TT`, and those of the gradient of its filters as `NT`.
+    /// the gradient of its images do as `TT`, and those of the gradient of its filters as `NT`. The weights and values of an
+    /// attention do as `TT`.
     pub const fn layout(self) -> Option<Layout> {
         match (self, self.patches()) {
             (Operation::Product { layout, .. }, _) => Some(layout),
+            (Operation::Attention { .. }, _) => Some(Layout::TT),
             (_, Some(patches)) => Some(patches.layout()),
             _ => None,
         }
@@ -226,7 +239,7 @@ impl Operation {
         self.layout().map_or([true; 2], |layout| [layout.a() == Order::RowMajor, layout.b() == Order::ColumnMajor])
     }
 
-    /// Whether it multiplies: a product, a convolution or a gradient of one.
+    /// Whether it multiplies: a product, a convolution or a gradient of one, or an attention.
     pub const fn multiplies(self) -> bool {
         self.layout().is_some()
     }
@@ -235,6 +248,14 @@ impl Operation {
     pub const fn convolution(self) -> Option<Convolution> {
         match self {
             Operation::Convolution { convolution, .. } => Some(convolution),
+            _ => None,
+        }
+    }
+
+    /// The attention, if it is one.
+    pub const fn attention(self) -> Option<Attention> {
+        match self {
+            Operation::Attention { attention, .. } => Some(attention),
             _ => None,
         }
     }
@@ -282,7 +303,8 @@ impl Operation {
         if a.value_type().is_float() { a.value_type() } else { b.value_type() }
     }
 
-    /// The operation that computes the transposed matrix. Plans never transpose what reads images, which stays as it is.
+    /// The operation that computes the transposed matrix. Plans never transpose what reads images, nor an attention: these stay
+    /// as they are.
     #[must_use]
     pub const fn transposed(self) -> Operation {
         match self {
@@ -290,7 +312,7 @@ impl Operation {
                 Operation::Product { a: b, b: a, layout: layout.transposed(), scales: [of_b, of_a] }
             }
             Operation::Pointwise { dtype, order } => Operation::Pointwise { dtype, order: order.transposed() },
-            of_images => of_images,
+            other => other,
         }
     }
 }
@@ -311,6 +333,7 @@ impl fmt::Display for Operation {
             Operation::ConvolutionGradient { dtype, convolution, of } => {
                 write!(f, "gradient of the {of} of a convolution of {dtype}, {convolution}")
             }
+            Operation::Attention { dtype, attention } => write!(f, "attention of {dtype}, {attention}"),
             Operation::Pool { dtype, pooling } => write!(f, "pool of {dtype}, {pooling}"),
             Operation::Pointwise { dtype, order } => write!(f, "pointwise over {dtype}, {}", order.name()),
         }

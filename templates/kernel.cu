@@ -7,11 +7,11 @@
 {% if eight_bits %}{% include "prelude/eight_bits.cuh" %}{% endif -%}
 {% if widened %}{% include "prelude/four_bits.cuh" %}{% endif -%}
 {% include "prelude/math.cuh" %}
-{% if fast %}{% include "prelude/fast.cuh" %}{% endif -%}
+{% if fast or attention %}{% include "prelude/fast.cuh" %}{% endif -%}
 {% if not hopper %}{% include "prelude/strip.cuh" %}{% endif -%}
 {% if packed %}{% include "prelude/bits.cuh" %}{% if not hopper %}{% include "prelude/strip_bits.cuh" %}{% endif %}{% endif -%}
-{% if mainloop == "sm80" or mainloop == "bands" or hopper %}{% include "prelude/shared.cuh" %}{% endif -%}
-{% if mainloop == "sm80" or mainloop == "bands" or widened and mainloop == "gemv" %}{# -#}
+{% if mainloop == "sm80" or mainloop == "bands" or attention or hopper %}{% include "prelude/shared.cuh" %}{% endif -%}
+{% if mainloop == "sm80" or mainloop == "bands" or attention or widened and mainloop == "gemv" %}{# -#}
 {% include "prelude/tensor_core.cuh" %}{% endif -%}
 // ---- configuration ----
 using Element = {{ element }};
@@ -35,7 +35,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% endfor -%}
 {% if overlaps %}constexpr bool CONSTANT_A = {{ constant_a }}, CONSTANT_B = {{ constant_b }};
 {% include "prelude/overlap.cuh" %}{% endif -%}
-{% if hopper or mainloop == "sm80" or mainloop == "bands" or reductions or operand_sums or stages %}{# -#}
+{% if hopper or mainloop == "sm80" or mainloop == "bands" or attention or reductions or operand_sums or stages %}{# -#}
     {% include "prelude/fresh.cuh" %}{% endif -%}
 {% if reductions or operand_sums %}{% include "prelude/fence.cuh" %}{% endif -%}
 {% if hopper %}{% include "prelude/hopper.cuh" %}
@@ -63,6 +63,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if mainloop == "simt" %}{% include "mainloop/simt.cuh" %}{% endif -%}
 {% if mainloop == "sm80" %}{% include "mainloop/sm80.cuh" %}{% endif -%}
 {% if mainloop == "sm90a" %}{% include "mainloop/sm90a/kernel.cuh" %}{% endif -%}
+{% if attention %}{% include "mainloop/attention.cuh" %}{% endif -%}
 {% if mainloop == "bands" %}{% include "mainloop/bands.cuh" %}{% endif -%}
 {% if mainloop == "depthwise" %}{% include "mainloop/depthwise.cuh" %}{% endif -%}
 {% if mainloop == "gemv" %}{% include "mainloop/gemv.cuh" %}{% endif -%}

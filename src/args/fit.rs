@@ -3,7 +3,7 @@
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
 use crate::ir::Side;
-use crate::problem::{Blocks, Layout, Operation, ScaleField, Shape};
+use crate::problem::{Attention, Blocks, Layout, Operation, ScaleField, Shape};
 
 /// Why an epilogue does not fit an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -80,6 +80,31 @@ pub enum Misfit {
         /// The name.
         name: &'static str,
     },
+    /// An attention that breaks a rule.
+    #[error("an attention of {attention}: {rule}")]
+    Attention {
+        /// The attention.
+        attention: Attention,
+        /// The rule.
+        rule: &'static str,
+    },
+    /// Extents of an attention that are not those of whole sequences.
+    #[error("a launch of {got} was asked for, and M and K are not those of whole sequences: {attention}")]
+    Sequences {
+        /// The attention.
+        attention: Attention,
+        /// The extents that were asked for.
+        got: Shape,
+    },
+    /// A format that an attention does not have.
+    #[error("queries, keys and values of {0} have no attention; use f16 or bf16, or f32 on the CPU")]
+    Attended(DType),
+    /// A sum of an operand's elements beside an attention.
+    #[error("the epilogue sums `{}` over K, and an attention has no such sums: reduce it by itself with `Gemm::pointwise`", side.name())]
+    AttentionSum {
+        /// The operand.
+        side: Side,
+    },
     /// Extents that are not the convolution's, or the pool's.
     #[error("a launch of {got} was asked for, and the images make it {needs}: `Conv::shape` and `Pooling::shape` have it")]
     Extents {
@@ -126,8 +151,18 @@ fn cure(has: ValueType) -> &'static str {
 pub(crate) fn fit_operation(operation: Operation, epilogue: &Checked) -> Result<(), Misfit> {
     let (dtype, has) = (operation.dtype(), operation.accumulator());
     fit_formats(operation, epilogue)?;
+    if let Some((attention, rule)) = operation.attention().and_then(|attention| Some((attention, attention.broken_rule()?))) {
+        return Err(Misfit::Attention { attention, rule });
+    }
     match (operation, epilogue.summed_operand()) {
         (Operation::Product { .. }, _) if operation.widened().is_some() => {}
+        (Operation::Attention { .. }, _) if !matches!(dtype, DType::F32 | DType::F16 | DType::BF16) => {
+            return Err(Misfit::Attended(dtype));
+        }
+        (Operation::Attention { .. }, Some(side)) => return Err(Misfit::AttentionSum { side }),
+        (Operation::Attention { .. }, _) if epilogue.argument(Attention::KEYS).is_some() => {
+            return Err(Misfit::ScaleName { name: Attention::KEYS });
+        }
         _ if operation.multiplies() && !dtype.multiplies() => return Err(Misfit::Operands(dtype)),
         (_, Some(side)) if operation.patches().is_some_and(|patches| patches.are_rows() || side == Side::B) => {
             return Err(Misfit::ConvolutionSum { side });
@@ -175,6 +210,9 @@ fn fit_formats(operation: Operation, epilogue: &Checked) -> Result<(), Misfit> {
 
 /// Whether a launch of an operation may have these extents.
 pub(crate) fn fit_extents(operation: Operation, shape: Shape) -> Result<(), Misfit> {
+    if let Some(attention) = operation.attention().filter(|attention| !attention.fits(shape)) {
+        return Err(Misfit::Sequences { attention, got: shape });
+    }
     match operation.extents() {
         Some(needs) if needs != shape => Err(Misfit::Extents { needs, got: shape }),
         _ => Ok(()),

@@ -4,7 +4,7 @@ use crate::check::{Argument, Checked, Need, Role};
 use crate::dtype::{DType, ValueType};
 use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::{Operand, Order};
-use crate::problem::{Blocks, GradientOf, Operation, ScaleField, Shape};
+use crate::problem::{Attention, Blocks, GradientOf, Operation, ScaleField, Shape};
 use std::sync::Arc;
 
 /// One argument of a launch.
@@ -171,6 +171,16 @@ pub fn slots(operation: Operation, epilogue: &Checked, shape: Shape) -> Vec<Slot
                 GradientOf::Filters => (["N H W", "C"], [convolution.pixels(), measures.channels]),
             };
             vec![matrix("a", ["N P Q", "K"], [outputs, measures.filters], batch), matrix("b", b.0, b.1, batch)]
+        }
+        Operation::Attention { dtype, attention } => {
+            let matrix = |name, letters, extents| {
+                Slot::of_operation(name, SlotKind::matrix(dtype, letters, extents, Order::RowMajor, batch))
+            };
+            vec![
+                matrix("a", ["M", "width"], [shape.m, attention.width()]),
+                matrix("b", ["K", "N"], [shape.k, shape.n]),
+                matrix(Attention::KEYS, ["K", "width"], [shape.k, attention.width()]),
+            ]
         }
         // An epilogue that reads no accumulator works on its loads, in place if it likes.
         Operation::Pool { .. } | Operation::Pointwise { .. } if epilogue.accumulator().is_none() => Vec::new(),

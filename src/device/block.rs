@@ -104,6 +104,18 @@ impl BlockLayout {
                     let number = field.value(&patches, plan.operation.dtype().size(), seen);
                     if field.is_long() { Value::Long(number as u64) } else { Value::Int(number as u32) }
                 }
+                FieldValue::Attention(field) => {
+                    let Some(attention) = plan.operation.attention() else { continue };
+                    int(field.value(&attention, shape, plan.tile.bm))
+                }
+                FieldValue::ScoreScale => {
+                    let Some(attention) = plan.operation.attention() else { continue };
+                    Value::Int(attention.scale().to_bits())
+                }
+                // The keys are the operand behind A and B.
+                FieldValue::KeyPointer => Value::Address(2),
+                FieldValue::KeyLd => Value::Ld(2),
+                FieldValue::KeyBatchStride => Value::BatchStride(2),
                 FieldValue::Pointer(i) => Value::Address(slot(i)),
                 FieldValue::Ld(i) => Value::Ld(slot(i)),
                 FieldValue::BatchStride(i) => Value::BatchStride(slot(i)),

@@ -339,6 +339,8 @@ fn needed_alignment(
     let needs = |(slot, kind): (usize, &SlotKind)| match slot.checked_sub(operands) {
         // Without K elements nothing is read.
         None if shape.k == 0 => 1,
+        // Keys, which are read as queries are.
+        None if plan.operation.attention().is_some() && slot == 2 => plan.alignment[0],
         // Scales are read one by one.
         None if slot > 1 => kind.element_size(),
         // The kernels before it read them.

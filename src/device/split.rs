@@ -32,9 +32,9 @@ impl Splitter {
         Splitter { split, shape, sums: Mutex::default() }
     }
 
-    /// How many arguments of the user the product reads: A, B, and their scales.
+    /// How many arguments of the user the product reads: A, B, and their scales, or the keys of an attention.
     pub(super) fn operands(&self) -> usize {
-        2 + ScaleField::of(self.split.operation).count()
+        2 + ScaleField::of(self.split.operation).count() + usize::from(self.split.operation.attention().is_some())
     }
 
     /// The turn of a launch of the product. `operands` are the user's A and B, with their scales.

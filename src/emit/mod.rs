@@ -111,6 +111,8 @@ struct Context {
     product: bool,
     #[serde(flatten)]
     patches: patches::Reads,
+    /// Whether the accumulator is an attention.
+    attention: bool,
     /// Whether the accumulator is a pool of images.
     pool: bool,
     /// Whether it runs under the end of the kernels before it.
@@ -243,6 +245,7 @@ fn context(plan: &KernelPlan) -> Context {
         constant_b: plan.constant[1],
         product: plan.operation.multiplies(),
         patches: patches::Reads::of(plan),
+        attention: plan.operation.attention().is_some(),
         pool: plan.operation.pooling().is_some(),
         element: plan.operation.dtype().cuda(),
         operands: Operands::of(plan),

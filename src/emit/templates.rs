@@ -53,6 +53,7 @@ pub(super) static ALL: &[(&str, &str)] = templates![
     "mainloop/sm80_patches.cuh",
     "mainloop/sm80_gradients.cuh",
     "mainloop/sm80_strips.cuh",
+    "mainloop/attention.cuh",
     "mainloop/bands.cuh",
     "mainloop/depthwise.cuh",
     "mainloop/sm90a/kernel.cuh",

@@ -70,6 +70,7 @@ fn command(operation: Operation, Shape { m, n, k, batch }: Shape, target: Target
         _ if operation.is_scaled() => return Err("scales along K"),
         Operation::Product { a, b, layout, .. } if operation.is_mixed() => format!("--product {a},{b},{layout}"),
         Operation::Product { a, layout, .. } => format!("--product {a},{layout}"),
+        Operation::Attention { .. } => return Err("an attention"),
         Operation::Convolution { .. } | Operation::ConvolutionGradient { .. } | Operation::Pool { .. } => {
             return Err("what reads images");
         }

@@ -30,7 +30,7 @@ use crate::dtype::DType;
 use crate::emit::{self, RenderError};
 use crate::ir::Order;
 use crate::plan::{KernelPlan, PlanError, Preferences, Problem};
-use crate::problem::{Layout, Operation, Pooling, Shape};
+use crate::problem::{Attention, Layout, Operation, Pooling, Shape};
 use crate::reference::{self, Precision};
 use crate::source::Source;
 use crate::target::{Gpu, Target};
@@ -104,6 +104,17 @@ impl Gemm {
     /// ```
     pub fn pointwise(dtype: DType, order: Order, epilogue: &Epilogue) -> Gemm {
         Gemm::of(Operation::Pointwise { dtype, order }, epilogue)
+    }
+
+    /// D = epilogue(softmax(scores) B): the attention of the queries `a` and `keys` on the values `b`, without scores in memory.
+    /// [`Attention`] has an example.
+    ///
+    /// All three are row-major: `a` is M x width, `keys` is K x width, `b` is K x N. Batch entries are heads.
+    ///
+    /// Kernels exist for f16 and bf16 from `sm_80` on, with rows that begin at multiples of 16 bytes, and up to 128 elements of
+    /// a query. They round weights to the format of the values.
+    pub fn attention(dtype: DType, attention: Attention, epilogue: &Epilogue) -> Gemm {
+        Gemm::of(Operation::Attention { dtype, attention }, epilogue)
     }
 
     /// D = epilogue(pool of the NHWC images `a`): one row for each output pixel and one column for each channel. A launch has

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::gemm::{Plan, Wanted, precompile};
 use crate::ir::name::{meant, word};
 use crate::plan::Problem;
+use crate::problem::Attention;
 use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DriverError};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -94,7 +95,7 @@ fn driver(what: &'static str) -> impl Fn(DriverError) -> NetworkPlanError {
 fn problem(kernel: &Kernel) -> Problem {
     let mut problem = Problem::from(kernel.shape);
     for Access { name, dtype, offset, ld, batch_stride, .. } in &kernel.accesses {
-        if kernel.gemm.epilogue().checked().argument(name).is_none() && !matches!(name.as_str(), "a" | "b") {
+        if kernel.gemm.epilogue().checked().argument(name).is_none() && !matches!(name.as_str(), "a" | "b" | Attention::KEYS) {
             continue;
         }
         // Every tensor begins at a multiple of more.
@@ -121,7 +122,7 @@ impl Network {
         extents: &[(&str, usize)],
         compiled: impl Fn(usize) + Sync,
     ) -> Result<NetworkPlan, NetworkPlanError> {
-        let fused = self.bind(extents).map_err(FuseError::from)?.fuse()?;
+        let fused = self.bind(extents).map_err(FuseError::from)?.fuse_for(device.target().has_cp_async_and_mma16())?;
         let unserved: Vec<UnservedNode> = fused
             .unserved()
             .map(|(node, why)| UnservedNode {

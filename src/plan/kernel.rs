@@ -5,8 +5,8 @@ use crate::dtype::{DType, ValueType};
 use crate::ir::Operand;
 use crate::plan::code::{self, Code};
 use crate::plan::epilogue::workspace::Publishing;
-use crate::plan::mainloop::patches;
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs};
+use crate::plan::mainloop::{attention, patches};
 use crate::plan::{
     ArgumentRuns, Choice, CostModel, Instr, InstrKind, Mainloop, Params, Parts, Program, Repack, Staging, TensorMap, Tile,
     Workspace,
@@ -173,6 +173,9 @@ impl KernelPlan {
 
     /// The user's shape as the kernel sees it.
     pub fn seen(&self, shape: Shape) -> Shape {
+        if let Some(padded) = attention::seen(self.operation, shape, self.tile.bm) {
+            return padded;
+        }
         match self.operation.patches().filter(|_| self.residues) {
             Some(patches) => Shape { m: patches::padded_rows(&patches, self.tile.bm), ..shape },
             None if self.transposed => shape.transposed(),

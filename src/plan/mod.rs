@@ -39,6 +39,7 @@ pub use launch::params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT,
 pub(crate) use launch::params::{has_wide, lies_along_columns};
 pub use launch::problem::{ArgumentRuns, Problem, Strides, alignment};
 pub use launch::repack::{Repack, Widened};
+pub use mainloop::attention::AttentionField;
 pub use mainloop::name::Mainloop;
 pub use mainloop::patches::PatchField;
 #[cfg(feature = "cuda")]

@@ -15,7 +15,7 @@ use crate::plan::{
     ArgumentRuns, Choice, Code, KernelPlan, Mainloop, Params, Phase, PlanError, Program, Repack, Staging, TMA_UNIT, Tile,
     lies_along_columns, rows,
 };
-use crate::problem::{Operation, Shape};
+use crate::problem::{Attention, Operation, Shape};
 use crate::target::Target;
 
 /// Bytes of a cache line.
@@ -82,9 +82,10 @@ impl<'r> Analysis<'r> {
         let begins = [begins_at_line("a"), begins_at_line("b")];
         let reduces = rows::reduces(&epilogue);
         let mut analysis = Analysis { request, epilogue, slots, alignment: [16; 2], begins, reduces };
-        let [a, b] = ["a", "b"].map(|name| analysis.aligned(name));
+        let [a, b, keys] = ["a", "b", Attention::KEYS].map(|name| analysis.aligned(name));
         analysis.alignment = match operation {
             Operation::Product { .. } => [a, b],
+            Operation::Attention { .. } => [a.min(keys), b],
             Operation::Convolution { .. } | Operation::ConvolutionGradient { .. } => patches::alignment(operation, [a, b]),
             Operation::Pool { .. } | Operation::Pointwise { .. } => [a; 2],
         };

@@ -18,7 +18,7 @@ use crate::plan::mainloop::patches;
 use crate::plan::request::PlanRequest;
 use crate::plan::transposed::lies_in_columns;
 use crate::plan::{KernelPlan, PlanError, Preferences, Problem, SplitK, TMA_UNIT, planner};
-use crate::problem::{GradientOf, Operation, Shape};
+use crate::problem::{Attention, GradientOf, Operation, Shape};
 
 /// The most parts.
 const MOST: usize = 64;
@@ -44,6 +44,7 @@ pub(super) fn obstacle(request: &PlanRequest<'_>) -> Option<String> {
     let shape = request.problem.shape;
     match request.operation {
         Operation::Pool { .. } | Operation::Pointwise { .. } => Some("the operation has no product".into()),
+        Operation::Attention { .. } => Some("a softmax goes over all keys".into()),
         _ if request.epilogue.summed_operand().is_some() => {
             Some("the epilogue sums an operand over K, which one kernel has to read whole".into())
         }
@@ -173,7 +174,7 @@ pub(super) fn in_parts(request: &PlanRequest<'_>, parts: usize, reason: String) 
 fn sums_of(problem: &Problem, sums: Operand) -> Problem {
     let Shape { m, n, .. } = problem.shape;
     let (ld, outer) = (ld(sums, problem.shape), if sums.order == Order::RowMajor { m } else { n });
-    problem.clone().without(&["a", "b"]).ld("a", ld).batch_stride("a", ld * outer)
+    problem.clone().without(&["a", "b", Attention::KEYS]).ld("a", ld).batch_stride("a", ld * outer)
 }
 
 /// The plan of the kernel that multiplies the parts.
@@ -191,6 +192,17 @@ fn product(request: &PlanRequest<'_>, parts: usize) -> Result<KernelPlan, PlanEr
         .ld("a", lds[0])
         .ld("b", lds[1])
         .ld("sums", ld(sums, shape));
+    let in_parts = match operation.attention() {
+        Some(attention) => {
+            let keys = in_parts.align(Attention::KEYS, alignment(Attention::KEYS));
+            let keys = keys.ld(Attention::KEYS, problem.known_ld(Attention::KEYS).unwrap_or(attention.width()));
+            problem
+                .known_batch_stride(Attention::KEYS)
+                .into_iter()
+                .fold(keys, |keys, stride| keys.batch_stride(Attention::KEYS, stride))
+        }
+        None => in_parts,
+    };
     let stated = ["a", "b"].map(|name| problem.known_batch_stride(name));
     let strides = if parts > 1 { [Some(a), Some(b)] } else { stated };
     let in_parts = ["a", "b"].into_iter().zip(strides).fold(in_parts, |problem, (name, stride)| match stride {
@@ -234,6 +246,9 @@ fn lds(operation: Operation, problem: &Problem) -> [usize; 2] {
             Some(GradientOf::Filters) => [("a", of.filters), ("b", of.channels)],
         };
         return runs.map(|(name, run)| problem.known_ld(name).unwrap_or(run));
+    }
+    if let Some(attention) = operation.attention() {
+        return [("a", attention.width()), ("b", n)].map(|(name, run)| problem.known_ld(name).unwrap_or(run));
     }
     let Some(layout) = operation.layout() else { return [0; 2] };
     let run = |order, row: usize, column: usize| if order == Order::RowMajor { row } else { column };

@@ -7,8 +7,8 @@ use crate::problem::{Operation, Shape};
 
 /// Whether most bytes of the epilogue's matrices lie column by column, unless the mainloop has a reason of its own.
 pub(super) fn prefers_transposed(operation: Operation, epilogue: &Checked, mainloop: Mainloop, shape: Shape) -> bool {
-    if operation.extents().is_some() {
-        return false; // mainloops know which operand the images are
+    if operation.extents().is_some() || operation.attention().is_some() {
+        return false; // mainloops know which operand the images are, or the queries
     }
     mainloop.rules().prefers_transposed(operation, shape).unwrap_or_else(|| lies_in_columns(operation, epilogue))
 }

@@ -3,14 +3,15 @@
 //! K is walked in chunks. Each chunk of A and B is widened into a small panel that stays in the cache, and the panels
 //! are multiplied into the tile: by `matrixmultiply` in `f32` or `f64` (`f64` operands always in `f64`), or by a plain
 //! loop in wrapping `i32`. No allocation has the size of the problem. Panels of a convolution and of its gradients are gathered
-//! from the images and filters, group by group of the tile's columns.
+//! from the images and filters, group by group of the tile's columns. Those of an attention's weights are computed.
 
 use super::Precision;
+use super::attention::Scores;
 use super::memory::{Arguments, OperandView, product_operand};
 use super::piece::EvalTile;
 use crate::dtype::{DType, ValueType};
 use crate::ir::{Order, Side};
-use crate::problem::{Blocks, GradientOf, Operation, Patches, ScaleField};
+use crate::problem::{Blocks, GradientOf, Operation, Patches, ScaleField, Shape};
 use std::ops::Range;
 
 /// K elements of a product in a chunk.
@@ -26,11 +27,13 @@ pub(super) struct Product {
     patches: Option<Patches>,
     /// The scales of A and of B along K.
     scales: [Option<BlockScales>; 2],
+    /// What makes A's elements of queries and keys, if they are weights.
+    scores: Option<Scores>,
 }
 
 impl Product {
     /// The operands, if the operation is a product.
-    pub fn new(operation: Operation, k: usize, arguments: &Arguments) -> Option<Product> {
+    pub fn new(operation: Operation, shape: Shape, arguments: &Arguments) -> Option<Product> {
         let layout = operation.layout()?;
         let operand = |name, dtype, order| arguments.tensor(name, product_operand(dtype, order));
         let [a, b] = operation.dtypes();
@@ -40,7 +43,8 @@ impl Product {
             a.strides.batch = patches.lines_of_group(); // a batch entry is a group, whose filters lie beside each other
         }
         let scales = [0, 1].map(|i| BlockScales::of(operation, i, arguments));
-        Some(Product { a, b, k, accumulator: operation.accumulator(), patches, scales })
+        let scores = Scores::of(operation, shape, arguments);
+        Some(Product { a, b, k: shape.k, accumulator: operation.accumulator(), patches, scales, scores })
     }
 
     /// The columns of a tile in runs of one group, each with its number.
@@ -121,6 +125,9 @@ trait Term: Copy + Default {
 
     fn value(self) -> f64;
 
+    /// The nearest number.
+    fn of(x: f64) -> Self;
+
     /// `(self - zero) * scale`, rounded once.
     fn dequantised(self, zero: f64, scale: f64) -> Self;
 
@@ -152,6 +159,9 @@ impl<T: Term> Accumulators for Panels<T> {
         self.columns = tile.columns.len();
         self.c.clear();
         self.c.resize(tile.rows.len() * tile.columns.len(), T::default());
+        if let Some(scores) = &product.scores {
+            return self.attend(scores, product, arguments, tile);
+        }
         for start in (0..product.k).step_by(CHUNK) {
             let terms = start..product.k.min(start + CHUNK);
             for (columns, group) in product.groups(tile.columns.clone(), tile.batch) {
@@ -187,6 +197,25 @@ impl<T: Term> Accumulators for Panels<T> {
     fn row(&self, row: usize, out: &mut [f64]) {
         for (x, c) in out.iter_mut().zip(&self.c[row * self.columns..]) {
             *x = c.value();
+        }
+    }
+}
+
+impl<T: Term> Panels<T> {
+    /// The accumulators of an attention, sequence by sequence.
+    fn attend(&mut self, scores: &Scores, product: &Product, arguments: &Arguments, tile: &EvalTile) {
+        for (rows, keys) in scores.sequences(tile.rows.clone()) {
+            for start in keys.clone().step_by(CHUNK) {
+                let terms = start..keys.end.min(start + CHUNK);
+                let weights = scores.weights(arguments, &product.a, tile.batch, rows.clone(), keys.clone(), terms.clone());
+                self.a = Panel { rows: rows.len(), columns: terms.len(), order: Order::RowMajor, values: Vec::new() };
+                self.a.values.extend(weights.into_iter().map(T::of));
+                self.b.load(arguments, &product.b, tile.batch, terms, tile.columns.clone());
+                if let Some(map) = self.map {
+                    self.b.values.iter_mut().for_each(|x| *x = map(*x));
+                }
+                T::accumulate(&self.a, &self.b, &mut self.c[(rows.start - tile.rows.start) * self.columns..], self.columns);
+            }
         }
     }
 }
@@ -316,8 +345,12 @@ macro_rules! floating {
                 f64::from(self)
             }
 
+            fn of(x: f64) -> $t {
+                x as $t
+            }
+
             fn dequantised(self, zero: f64, scale: f64) -> $t {
-                ((f64::from(self) - zero) * scale) as $t
+                $t::of((f64::from(self) - zero) * scale)
             }
 
             fn accumulate(a: &Panel<$t>, b: &Panel<$t>, c: &mut [$t], ld: usize) {
@@ -377,8 +410,12 @@ impl Term for i32 {
         f64::from(self)
     }
 
+    fn of(x: f64) -> i32 {
+        x as i32
+    }
+
     fn dequantised(self, zero: f64, scale: f64) -> i32 {
-        ((f64::from(self) - zero) * scale) as i32
+        i32::of((f64::from(self) - zero) * scale)
     }
 
     fn accumulate(a: &Panel<i32>, b: &Panel<i32>, c: &mut [i32], ld: usize) {

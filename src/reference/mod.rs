@@ -16,6 +16,9 @@
 //!    K an element is `(stored - zero) * scale`, rounded once to `f32`.
 //!    A convolution's `a[row, k]` is the pixel under the window of the row's output pixel at the tap and channel of k, and 0
 //!    beyond the image. Its `b[k, column]` is the column's filter there. The column's group says which channels those are.
+//!    An attention's `a[row, k]` is the weight of a key for the row's query: the softmax of `scale * (query . key)` over the keys
+//!    of the query's sequence that it sees. It is computed in `f64` and rounded once to `f32`, and 0 for other keys. Values
+//!    of other sequences do not take part.
 //! 2. **Every node** has one value. A load is the operand's element at the coordinates that it varies along, widened.
 //!    If the launch leaves the operand out, every element is the default, rounded to the operand's format. A coordinate
 //!    is an `i32`, counted from the launch's origin. A primitive is its row's value, computed in `f64` and rounded once
@@ -42,6 +45,7 @@
 //! [`oracle`] omits the last rounding, too. It returns the values themselves, with the magnitude of each sum, so that a
 //! test can bound the error of an `f32` evaluation.
 
+mod attention;
 mod eval;
 mod gemm;
 mod memory;

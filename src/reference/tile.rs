@@ -97,7 +97,7 @@ impl<'j, 'a> Job<'j, 'a> {
         let values = values.chain(reducers.iter().flat_map(|r| r.others.iter().copied()));
         let values = values.chain(counters.iter().map(|counter| counter.value));
         let program = EvalProgram::new(operation, epilogue, arguments, precision, values, done);
-        let product = Product::new(operation, shape.k, arguments);
+        let product = Product::new(operation, shape, arguments);
         let mut job = Job { shape, arguments, program, product, precision, outputs, reducers, counters };
         let count = job.count();
         job.reducers.iter_mut().for_each(|r| r.partials.resize_with(count, Default::default));

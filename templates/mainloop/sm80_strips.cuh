@@ -70,6 +70,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&
 #pragma unroll
         for (int i = 0; i < AHEAD; ++i) {
             const int row = {% if residues %}pixel_of(p, first_row + (visit + i) * VISIT_ROWS){# -#}
+                {% elif attention %}query_at(p, tile, first_row + (visit + i) * VISIT_ROWS){# -#}
                 {% else %}first_row + (visit + i) * VISIT_ROWS{% endif %};
             next.rows[i] = epilogue_row(p, values, {row, first_column});
 #pragma unroll
@@ -97,6 +98,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&
 #pragma unroll
         for (int i = 0; i < AHEAD; ++i) {
             const int row = {% if residues %}pixel_of(p, first_row + (visit + i) * VISIT_ROWS){# -#}
+                {% elif attention %}query_at(p, tile, first_row + (visit + i) * VISIT_ROWS){# -#}
                 {% else %}first_row + (visit + i) * VISIT_ROWS{% endif %};
 #pragma unroll
             for (int g = 0; g < GROUPS; ++g) {

@@ -1,6 +1,6 @@
 //! Kernels on a processor: the rendered text is compiled as C++ and compared with the reference, without a GPU.
 //!
-//! This covers `simt`, `gemv`, `pointwise`, `depthwise` and, with tensor cores, `bands`, with the epilogue, the order of tiles,
+//! This covers `simt`, `gemv`, `pointwise`, `depthwise` and, with tensor cores, `bands` and `attention`, with the epilogue, the order of tiles,
 //! the guards at the edges, masks and reductions that all mainloops share. `cuda.hpp` says how. Two launches
 //! in opposite orders of blocks have to agree bit by bit. Neither proves anything about a GPU's timing.
 
@@ -16,7 +16,7 @@ use postlude::check::Argument;
 use postlude::plan::{Mainloop, Math, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
-use postlude::{Blocks, GradientOf};
+use postlude::{Attention, Blocks, GradientOf};
 use postlude::{PoolKind, Pooling};
 use program::Program;
 
@@ -416,6 +416,45 @@ fn left_out(name: &'static str, gemm: impl Fn(&Epilogue) -> Gemm, shapes: Vec<Sh
     Case { name, gemm: gemm(&epilogue.unwrap()), shapes, rasters: &[2], tolerance: 2e-5 }
 }
 
+/// Heads whose queries, keys and values end anywhere, with all that an epilogue may do behind them.
+fn attention(name: &'static str, dtype: DType, of: Attention, bm: usize, shapes: Vec<Shape>) -> Case {
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc() * e.load("rows", F32.over(M)) + e.load("bias", F32.over(N)) + e.load("residual", dtype);
+        e.store("d", e.row().lt(70).select(z, z.tanh()), F32);
+        e.reduce("sums", z, Monoid::Sum, F32.over(N));
+        // Rows that are reduced must not have gaps between sequences.
+        if of.sequences(1) == of || shapes[0].m.is_multiple_of(256) {
+            e.reduce("largest", z, Monoid::Max, F32.over(M));
+        }
+    });
+    let gemm = Gemm::attention(dtype, of, &epilogue.unwrap());
+    let plan = gemm.kernel_plan(Target::SM_80, 108, shapes[0]).unwrap();
+    let tile = plan.choice.candidates().map(|(tile, _)| tile).find(|tile| tile.bm == bm).expect("a tile");
+    // Sums of many rows add up what the weights lost when they were rounded.
+    let tolerance = if dtype == F16 { 3e-3 } else { 2e-2 };
+    Case { name, gemm: gemm.tile(tile), shapes, rasters: &[2], tolerance }
+}
+
+fn attentions() -> Vec<Case> {
+    let batched = |m, n, k| Shape::new(m, n, k).batched(2);
+    vec![
+        attention("attention_plain", F16, Attention::new(64), 64, vec![batched(100, 64, 130), Shape::new(64, 64, 64)]),
+        attention("attention_causal", BF16, Attention::new(64).causal(), 32, vec![batched(77, 64, 77), batched(70, 64, 200)]),
+        attention("attention_narrow", F16, Attention::new(24).scaled(0.5), 32, vec![batched(33, 40, 70), Shape::new(5, 8, 0)]),
+        attention("attention_wide", F16, Attention::new(128), 128, vec![Shape::new(130, 104, 90)]),
+        attention("attention_sequences", F16, Attention::new(64).sequences(3), 64, vec![batched(3 * 50, 64, 3 * 70)]),
+        attention(
+            "attention_causal_sequences",
+            BF16,
+            Attention::new(32).sequences(4).causal(),
+            32,
+            vec![batched(4 * 37, 32, 4 * 37)],
+        ),
+        attention("attention_whole_tiles", F16, Attention::new(32).sequences(2), 128, vec![Shape::new(2 * 128, 32, 2 * 80)]),
+        attention("attention_columns", F16, Attention::new(64), 64, vec![Shape::new(40, 200, 100)]),
+    ]
+}
+
 /// A few rows against a matrix that passes through once.
 fn few_rows(name: &'static str, layout: Layout, rows: usize) -> Case {
     let epilogue = Epilogue::build(|e| {
@@ -651,6 +690,7 @@ fn cases() -> Vec<Case> {
     .chain(convolutions())
     .chain(gradients())
     .chain(pools())
+    .chain(attentions())
     .collect()
 }
 
@@ -695,6 +735,7 @@ checks! {
     gradients_of_images: "grad_images";
     gradients_of_filters: "grad_filters";
     windows_that_become_one_number: "pool_";
+    attention_without_scores_in_memory: "attention_";
     rows_that_wait_for_what_they_come_to: "stages";
 }
 

@@ -214,6 +214,14 @@ impl Program {
                     put(if field.field_type == FieldType::Long { &value } else { &value[..4] });
                 }
                 // A null pointer, which the block holds already.
+                FieldValue::Attention(number) => {
+                    let attention = plan.operation.attention().unwrap();
+                    put(&(number.value(&attention, shape, plan.tile.bm) as u32).to_le_bytes());
+                }
+                FieldValue::ScoreScale => put(&plan.operation.attention().unwrap().scale().to_le_bytes()),
+                FieldValue::KeyPointer => address(2, 0),
+                FieldValue::KeyLd => put(&(strides(2).0 as u64).to_le_bytes()),
+                FieldValue::KeyBatchStride => put(&(strides(2).1 as u64).to_le_bytes()),
                 FieldValue::Pointer(i) if default(argument(i)).is_some() => {}
                 FieldValue::Pointer(i) => address(argument(i), 0),
                 FieldValue::Ld(i) => put(&(strides(argument(i)).0 as u64).to_le_bytes()),

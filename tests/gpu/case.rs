@@ -190,7 +190,12 @@ impl Case {
         let copied = plan.product().repack.and_then(|repack| {
             repack.widened?.blocks.map(|_| if repack.dtype == DType::BF16 { 2f64.powi(-8) } else { 2f64.powi(-11) })
         });
-        let copied = copied.unwrap_or(0.0);
+        // An attention's weights are rounded to the format of the values, and their sum has weights that are not.
+        let weights = self.gemm.operation().attention().map(|_| match self.gemm.operation().dtype() {
+            DType::F16 => 2f64.powi(-10),
+            _ => 2f64.powi(-7),
+        });
+        let copied = copied.or(weights).unwrap_or(0.0);
         let limits = Limits { copied, double, fast: plan.fast_math, tf32, coarse, ..self.limits };
         if let Err(why) = verdict::compare(self, given, &got, limits) {
             panic!("{self}\n{why}\n{}", plan.explain());

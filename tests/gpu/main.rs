@@ -10,6 +10,7 @@
 #![allow(missing_docs, reason = "a test binary")]
 
 mod arguments;
+mod attention;
 mod autotune;
 mod bits;
 mod borrowed;

@@ -1,5 +1,6 @@
 //! Networks: building and its errors, passes, fusion against node by node.
 
+mod attention;
 mod build;
 mod custom;
 mod drawing;

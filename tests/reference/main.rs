@@ -3,6 +3,7 @@
 
 mod activations;
 mod adjoints;
+mod attention;
 mod convolutions;
 mod eight_bits;
 mod errors;

@@ -41,6 +41,9 @@ impl Fused {
         for (name, why) in &did.unquantised {
             let _ = writeln!(out, "{} is not a product of eight bits: {why}", word(name));
         }
+        if did.attentions > 0 {
+            let _ = writeln!(out, "{} attentions take the place of two products and a softmax each", did.attentions);
+        }
         let _ = writeln!(
             out,
             "{} nodes, of which {} were folded, {} shared, {} dead, {} batch norms and {} products beside others; {} are views",

@@ -14,7 +14,7 @@ use crate::network::format::Format;
 use crate::network::graph::{EdgeId, Node, NodeId, Source};
 use crate::network::network::Network;
 use crate::network::operator::{Anchor, Kind, Normalisation, Reduction, Spread};
-use crate::problem::{Operation, Shape};
+use crate::problem::{Attention, Operation, Shape};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
@@ -142,8 +142,9 @@ pub(super) fn kernel(group: &Group, parts: &Parts<'_>) -> Result<Kernel, String>
     };
     let accesses: RefCell<Vec<Access>> = RefCell::default();
     if let Some(product) = &product {
-        let sides = ["a", "b"].into_iter().zip(product.operation.dtypes());
-        for ((name, dtype), operand) in sides.zip(&product.operands) {
+        let [a, b] = product.operation.dtypes();
+        let names = [("a", a), ("b", b), (Attention::KEYS, a)];
+        for ((name, dtype), operand) in names.into_iter().zip(&product.operands) {
             let batched = (space.extents().batch > 1).then_some(operand.batch_stride);
             accesses.borrow_mut().push(Access {
                 name: name.to_owned(),

@@ -17,6 +17,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod attention;
 mod columns;
 mod concat;
 mod explain;
@@ -40,6 +41,7 @@ pub use view::View;
 use super::check::NetworkDiagnostics;
 use super::graph::{EdgeId, NodeId};
 use super::network::Network;
+use super::operator::{Anchor, Kind};
 use super::pass::Simplified;
 use crate::ir::name::word;
 use group::{GroupKind, Grouping, Reasons};
@@ -98,10 +100,18 @@ impl Network {
     /// # Errors
     /// If an extent is not bound.
     pub fn fuse(&self) -> Result<Fused, FuseError> {
+        self.fuse_for(true)
+    }
+
+    /// [`fuse`](Network::fuse) for kernels that have attention, or have it not.
+    pub(crate) fn fuse_for(&self, attends: bool) -> Result<Fused, FuseError> {
         if let Some(symbol) = self.symbols().first() {
             return Err(FuseError::Unbound(symbol.to_string()));
         }
-        let (mut network, simplified) = self.simplified();
+        let (mut network, mut simplified) = self.simplified();
+        if attends {
+            network = super::pass::attention::lower(&network, &mut simplified);
+        }
         // A tensor that a kernel cannot read in place has to be copied: found by trying, at most once for each edge and reader.
         let mut forced: HashSet<EdgeId> = outputs_in_order(&network);
         let most = self.graph().edges().count() + self.graph().nodes().map(|(_, node)| node.inputs.len()).sum::<usize>();
@@ -113,6 +123,10 @@ impl Network {
             }
             let stuck = stuck_operands(&network, &grouping, &forced);
             if stuck.is_empty() {
+                // Two products and a softmax take tensors that an attention does not.
+                if grouping.groups.iter().any(|group| is_attention_alone(&network, group)) {
+                    return self.fuse_for(false);
+                }
                 return Fused::of(network, grouping, simplified);
             }
             forced.extend(stuck);
@@ -120,6 +134,12 @@ impl Network {
         let nodes = network.graph().nodes().map(|(_, node)| node.name.to_string()).take(8).collect::<Vec<_>>().join(", ");
         Err(FuseError::Kernel { nodes, why: "every copy into another order asks for one more".to_owned() })
     }
+}
+
+/// Whether a group is an attention without a kernel.
+fn is_attention_alone(network: &Network, group: &group::Group) -> bool {
+    let attends = |id: &NodeId| matches!(network.graph().node(*id).kind(), Kind::Anchor(Anchor::Attention));
+    matches!(group.kind, GroupKind::Alone(_)) && group.nodes.iter().any(attends)
 }
 
 /// Edges that a caller gets, which have to lie in order.
@@ -131,7 +151,7 @@ fn outputs_in_order(network: &Network) -> HashSet<EdgeId> {
 fn stuck_operands(network: &Network, grouping: &Grouping, forced: &HashSet<EdgeId>) -> Vec<EdgeId> {
     let alone = grouping.groups.iter().filter(|group| matches!(group.kind, GroupKind::Alone(_)));
     let nodes = alone.flat_map(|group| &group.nodes).map(|id| network.graph().node(*id));
-    let products = nodes.filter(|node| matches!(node.kind(), super::operator::Kind::Anchor(_)));
+    let products = nodes.filter(|node| matches!(node.kind(), Kind::Anchor(_)));
     let edges = products.flat_map(|node| node.inputs.iter().flatten().copied());
     let moved = |edge: &EdgeId| grouping.views.get(edge).is_some_and(|view| !view.is_contiguous() && view.source != *edge);
     edges.filter(|edge| moved(edge) && !forced.contains(edge)).collect()

@@ -1,6 +1,7 @@
 //! The products that begin a kernel: their operands as matrices with strides. Convolutions and pools are in a file of their
 //! own.
 
+use super::attention;
 use super::space::{Space, matrix};
 use super::view::{View, collapsed};
 use super::windows;
@@ -26,7 +27,7 @@ pub(super) struct Product {
     pub operation: Operation,
     pub space: Space,
     pub shape: Shape,
-    /// `a`, and `b` of a product.
+    /// `a`, `b` of a product, and the keys of an attention.
     pub operands: Vec<Matrix>,
 }
 
@@ -84,6 +85,7 @@ pub(super) fn begins(network: &Network, node: &Node) -> bool {
 /// If no kernel serves it: why.
 pub(super) fn product(network: &Network, node: &Node, views: &HashMap<EdgeId, View>) -> Result<Product, Obstacle> {
     match node.kind() {
+        Kind::Anchor(Anchor::Attention) => attention::attention(network, node, views),
         Kind::Anchor(anchor) if anchor.multiplies_matrices() => Ok(matrices(network, node, views)?),
         Kind::Anchor(Anchor::Conv | Anchor::WideConv) => windows::convolution(network, node, views),
         Kind::Anchor(Anchor::ConvGradient(of)) => windows::gradient(network, node, of, views),

@@ -54,6 +54,17 @@ impl Space {
         Space { shape: shape.to_vec(), order, rows, columns }
     }
 
+    /// The axes as a result lies best, the last one's elements side by side: in order, if the kernel counts them so. Otherwise
+    /// entries of the batch lie beside each other, inside of lines.
+    pub fn memory_order(&self) -> Vec<usize> {
+        if self.order.is_sorted() {
+            return self.order.clone();
+        }
+        let (batch, lines, columns) =
+            (&self.order[..self.rows], &self.order[self.rows..self.columns], &self.order[self.columns..]);
+        [lines, batch, columns].concat()
+    }
+
     fn extent(&self, from: usize, to: usize) -> usize {
         self.order[from..to].iter().map(|axis| self.shape[*axis]).product()
     }

@@ -4,6 +4,7 @@
 //! A network is defined here, as an epilogue is by the reference. Floating-point sums are taken in `f64`, but for
 //! products, which accumulate as the reference's do. Every result is rounded once to its format.
 
+pub(crate) mod attention;
 pub(crate) mod convert;
 pub(crate) mod convolve;
 pub(crate) mod index;

@@ -131,7 +131,7 @@ pub enum Kind<'a> {
 impl Anchor {
     /// Whether it multiplies matrices, as opposed to images.
     pub(crate) const fn multiplies_matrices(self) -> bool {
-        matches!(self, Anchor::MatMul | Anchor::Gemm | Anchor::WideMatMul)
+        matches!(self, Anchor::MatMul | Anchor::Gemm | Anchor::WideMatMul | Anchor::Attention)
     }
 }
 
@@ -217,6 +217,8 @@ pub enum Anchor {
     WideMatMul,
     /// A convolution of numbers of eight bits, in their sums' format.
     WideConv,
+    /// Two products with a softmax between them.
+    Attention,
     /// A gradient of a convolution.
     ConvGradient(GradientOf),
     /// A product that fusion does not reach yet.

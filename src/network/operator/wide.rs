@@ -1,9 +1,9 @@
-//! Typing of products of eight bits, whose results have the format of the sums.
+//! Typing of products that ONNX lacks: those of eight bits, whose results have the format of the sums, and attention.
 
 use super::{Site, typing};
 use crate::network::fault::Fault;
 use crate::network::format::Format;
-use crate::network::types::Type;
+use crate::network::types::{Dim, Type};
 
 /// The format of sums of products.
 fn sums(site: &Site<'_>) -> Result<Format, Fault> {
@@ -34,4 +34,28 @@ pub(super) fn matmul(site: &Site<'_>) -> Result<Vec<Type>, Fault> {
 
 pub(super) fn conv(site: &Site<'_>) -> Result<Vec<Type>, Fault> {
     typing::convolution(site, 1, sums(site)?)
+}
+
+pub(super) fn attention(site: &Site<'_>) -> Result<Vec<Type>, Fault> {
+    let [q, k, v] = [site.input(0)?, site.input(1)?, site.input(2)?];
+    let format = q.format;
+    if !matches!(format, Format::F16 | Format::BF16 | Format::F32) || k.format != format || v.format != format {
+        return Err(Fault::Format(format!("{} takes f16, bf16 or f32, one format for all, not {q}, {k} and {v}", site.name)));
+    }
+    let (Some(a), Some(b), Some(c)) = (&q.dims, &k.dims, &v.dims) else { return Ok(vec![Type::unshaped(format)]) };
+    let rank = a.len();
+    let agree = |x: &Dim, y: &Dim| x.known().is_none() || y.known().is_none() || x == y;
+    let fits = rank >= 2
+        && b.len() == rank
+        && c.len() == rank
+        && a[..rank - 2].iter().zip(&b[..rank - 2]).all(|(x, y)| agree(x, y))
+        && a[..rank - 2].iter().zip(&c[..rank - 2]).all(|(x, y)| agree(x, y))
+        && agree(&a[rank - 1], &b[rank - 1])
+        && agree(&b[rank - 2], &c[rank - 2]);
+    if !fits {
+        return Err(Fault::Shape(format!("{} takes [.., M, D], [.., K, D] and [.., K, N], not {q}, {k} and {v}", site.name)));
+    }
+    let mut dims = a.clone();
+    dims[rank - 1] = c[rank - 1].clone();
+    Ok(vec![Type { format, dims: Some(dims) }])
 }

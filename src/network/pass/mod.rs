@@ -4,6 +4,7 @@
 //! bit, but for two of them. One folds batch norms into weights, which are rounded once more. The other multiplies quantised
 //! numbers as they are, so that sums are rounded less often.
 
+pub(super) mod attention;
 mod batch_norm;
 mod constant;
 mod dead;
@@ -33,6 +34,8 @@ pub struct Simplified {
     pub batch_norms: usize,
     /// Products of one input that became one.
     pub merged: usize,
+    /// Two products with a softmax between them that became an attention, when the network was fused.
+    pub attentions: usize,
     /// Products of quantised numbers that became products of eight bits.
     pub quantised: usize,
     /// Those that did not: the node's name, and why.

@@ -6,7 +6,7 @@ use crate::dtype::{DType, ValueType};
 use crate::ir::axes::L;
 use crate::ir::{Coordinate, Operand, Order};
 use crate::plan::epilogue::reduce::sets;
-use crate::plan::{PatchField, Program};
+use crate::plan::{AttentionField, PatchField, Program};
 use crate::problem::{Operation, ScaleField};
 use serde::Serialize;
 use std::fmt;
@@ -99,6 +99,16 @@ pub enum FieldValue {
     ScaleBatchStride(ScaleField),
     /// A number of the convolution.
     Patch(PatchField),
+    /// A number of the attention.
+    Attention(AttentionField),
+    /// The factor of its scores.
+    ScoreScale,
+    /// Address of its keys.
+    KeyPointer,
+    /// Their leading dimension.
+    KeyLd,
+    /// Their batch stride.
+    KeyBatchStride,
     /// Address of an argument.
     Pointer(usize),
     /// Its leading dimension.
@@ -150,6 +160,11 @@ impl fmt::Display for FieldValue {
             FieldValue::ScaleLd(field) => write!(f, "{}_ld", field.name()),
             FieldValue::ScaleBatchStride(field) => write!(f, "batch_stride_{}", field.name()),
             FieldValue::Patch(field) => f.write_str(field.name()),
+            FieldValue::Attention(field) => f.write_str(field.name()),
+            FieldValue::ScoreScale => f.write_str("score_scale"),
+            FieldValue::KeyPointer => f.write_str("key"),
+            FieldValue::KeyLd => f.write_str("key_ld"),
+            FieldValue::KeyBatchStride => f.write_str("batch_stride_key"),
             FieldValue::Pointer(i) | FieldValue::Scalar(i) => write!(f, "arg{i}"),
             FieldValue::Ld(i) => write!(f, "arg{i}_ld"),
             FieldValue::BatchStride(i) => write!(f, "arg{i}_batch_stride"),
@@ -220,6 +235,13 @@ impl Params {
             params.push(FieldType::Input(field.format(operation)), FieldValue::ScalePointer(field));
             params.push(FieldType::Long, FieldValue::ScaleLd(field));
             params.push(FieldType::Long, FieldValue::ScaleBatchStride(field));
+        }
+        if operation.attention().is_some() {
+            params.push(FieldType::Operand, FieldValue::KeyPointer);
+            params.push(FieldType::Long, FieldValue::KeyLd);
+            params.push(FieldType::Long, FieldValue::KeyBatchStride);
+            AttentionField::ALL.into_iter().for_each(|field| params.push(FieldType::Int, FieldValue::Attention(field)));
+            params.push(FieldType::Float, FieldValue::ScoreScale);
         }
         for field in PatchField::ALL.into_iter().filter(|_| operation.patches().is_some()) {
             params.push(if field.is_long() { FieldType::Long } else { FieldType::Int }, FieldValue::Patch(field));

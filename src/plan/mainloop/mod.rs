@@ -1,5 +1,6 @@
 //! The mainloops: a room for each, which answers `rules`, the list of rooms (`table`), and what several share.
 
+pub(super) mod attention;
 pub(super) mod bands;
 pub(super) mod candidates;
 pub(super) mod depthwise;

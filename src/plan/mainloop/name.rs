@@ -13,6 +13,8 @@ pub enum Mainloop {
     Sm80,
     /// Hopper's tensor cores through `wgmma`, fed by TMA.
     Sm90a,
+    /// Attention: `mma.sync` on blocks of keys and values, with a softmax that goes along.
+    Attention,
     /// Convolutions of few channels: `mma.sync` on lines of the images in shared memory.
     Bands,
     /// Convolutions with one channel to a filter: single multiply-adds, at the speed of memory.
@@ -28,7 +30,8 @@ pub enum Mainloop {
 
 impl Mainloop {
     /// Those of products, convolutions and pointwise operations without reductions along rows, the best first.
-    pub(in crate::plan) const BEST_FIRST: [Mainloop; 7] = [
+    pub(in crate::plan) const BEST_FIRST: [Mainloop; 8] = [
+        Mainloop::Attention,
         Mainloop::Gemv,
         Mainloop::Depthwise,
         Mainloop::Bands,
@@ -47,6 +50,7 @@ impl Mainloop {
             Mainloop::Simt => "simt",
             Mainloop::Sm80 => "sm80",
             Mainloop::Sm90a => "sm90a",
+            Mainloop::Attention => "attention",
             Mainloop::Bands => "bands",
             Mainloop::Depthwise => "depthwise",
             Mainloop::Gemv => "gemv",

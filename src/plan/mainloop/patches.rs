@@ -207,20 +207,22 @@ pub(in crate::plan) fn has_residues(operation: Operation) -> bool {
     operation.patches().is_some_and(|patches| patches.windows().spread != [1; 2])
 }
 
-/// Whether a kernel may go through the rows of a gradient of images by their remainders: what reduces along a row, counts rows
-/// or packs them has to see them in order. Hopper's kernels move no matrix of single bytes or bits that way.
-pub(in crate::plan) fn goes_by_residues(operation: Operation, epilogue: &Checked, mainloop: Mainloop) -> bool {
+/// Whether an epilogue has to see rows in order, without gaps: what reduces along a row, counts rows or packs them. Hopper's
+/// kernels move no matrix of single bytes or bits another way.
+pub(in crate::plan) fn needs_order(epilogue: &Checked, mainloop: Mainloop) -> bool {
     let in_order = epilogue.graph().sinks().iter().any(|sink| match sink.kind {
         SinkKind::Reduce(Reduction { monoid, operand, .. }) => operand.axes.contains(M) || monoid.counts_elements(),
         SinkKind::Bincount(_) => true,
         SinkKind::Store(_) => false,
     });
     let mut matrices = epilogue.arguments().iter().filter_map(|argument| argument.role.operand());
+    in_order || matrices.any(|operand| mainloop.rules().keeps_order(&operand))
+}
+
+/// Whether a kernel goes through the rows of a gradient of images by their remainders.
+pub(in crate::plan) fn goes_by_residues(operation: Operation, epilogue: &Checked, mainloop: Mainloop) -> bool {
     let rows = operation.patches().map_or(0, |patches| padded_rows(&patches, 512));
-    has_residues(operation)
-        && !in_order
-        && !matrices.any(|operand| mainloop.rules().keeps_order(&operand))
-        && rows <= Shape::LARGEST
+    has_residues(operation) && !needs_order(epilogue, mainloop) && rows <= Shape::LARGEST
 }
 
 /// Rows of a gradient of images that goes by remainders, in tiles of so many rows.

@@ -1,6 +1,7 @@
 //! The table of mainloops, and what a tile says of itself: it asks the room of its mainloop. The choice, the launch and
 //! `explain` use one formula for shared memory.
 
+use super::attention::Attention;
 use super::bands::Bands;
 use super::depthwise::Depthwise;
 use super::gemv::Gemv;
@@ -28,6 +29,7 @@ impl Mainloop {
             Mainloop::Simt => &Simt,
             Mainloop::Sm80 => &Sm80,
             Mainloop::Sm90a => &Sm90a,
+            Mainloop::Attention => &Attention,
             Mainloop::Bands => &Bands,
             Mainloop::Depthwise => &Depthwise,
             Mainloop::Gemv => &Gemv,
@@ -44,6 +46,7 @@ impl Tile {
             TileShape::Simt { .. } => Mainloop::Simt,
             TileShape::Sm80 { .. } => Mainloop::Sm80,
             TileShape::Sm90a { .. } => Mainloop::Sm90a,
+            TileShape::Attention { .. } => Mainloop::Attention,
             TileShape::Bands { .. } => Mainloop::Bands,
             TileShape::Depthwise { .. } => Mainloop::Depthwise,
             TileShape::Gemv { .. } => Mainloop::Gemv,

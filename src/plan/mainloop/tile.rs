@@ -60,6 +60,15 @@ pub enum TileShape {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         splits_k: bool,
     },
+    /// For attention: warps share the queries of the tile, and go through a ring of `stages` blocks of keys and values.
+    Attention {
+        /// Keys of a block.
+        keys: usize,
+        /// Blocks of the ring.
+        stages: usize,
+        /// Elements of a query, filled up with zeros.
+        width: usize,
+    },
     /// For convolutions of few channels: lines of the images lie in shared memory, beside all of the filters.
     /// `warps_m` x `warps_n` warps share the tile.
     Bands {

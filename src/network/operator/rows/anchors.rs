@@ -3,7 +3,7 @@
 use super::super::{ANY, Anchor, Kind, Operator, gradients, typing, wide};
 use crate::network::attribute::AttributeType::*;
 use crate::network::grad::rules;
-use crate::network::meaning::{convolve, product};
+use crate::network::meaning::{attention, convolve, product};
 use crate::problem::GradientOf;
 
 const CONV: &[(&str, crate::network::attribute::AttributeType)] =
@@ -122,6 +122,15 @@ pub(super) static ROWS: &[Operator] = &[
         (wide::conv, convolve::wide_conv),
     )
     .with(CONV)
+    .own(),
+    row(
+        "ScaledDotProductAttention",
+        "softmax(scale q k') v over the last two axes: PyTorch's attention. The scale is 1 / sqrt(width of q) by default.",
+        (3, 3),
+        Anchor::Attention,
+        (wide::attention, attention::attention),
+    )
+    .with(&[("is_causal", Int), ("scale", Float)])
     .own(),
     row(
         "Einsum",
