@@ -38,6 +38,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if hopper or mainloop == "sm80" or mainloop == "bands" or attention or reductions or operand_sums or stages %}{# -#}
     {% include "prelude/fresh.cuh" %}{% endif -%}
 {% if reductions or operand_sums %}{% include "prelude/fence.cuh" %}{% endif -%}
+{% if attention_wgmma %}{% include "prelude/proxy.cuh" %}{% include "prelude/wgmma.cuh" %}{% endif -%}
 {% if hopper %}{% include "prelude/hopper.cuh" %}
 {% include "prelude/staging.cuh" %}{% if packed %}{% include "prelude/staging_bits.cuh" %}{% endif %}{% endif %}
 {% if optional %}{% include "prelude/optional.cuh" %}{% endif -%}

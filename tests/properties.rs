@@ -218,6 +218,12 @@ fn tile() -> impl Strategy<Value = Tile> {
             ),
             [number(), number(), number(), number(), number()]
                 .prop_map(|[lines, line, terms, warps_m, warps_n]| TileShape::Bands { lines, line, terms, warps_m, warps_n }),
+            ([number(), number(), number()], any::<bool>()).prop_map(|([keys, stages, width], wgmma)| TileShape::Attention {
+                keys,
+                stages,
+                width,
+                wgmma
+            }),
             [number(), number()].prop_map(|[run, taps]| TileShape::Depthwise { run, taps }),
             number().prop_map(|cluster| TileShape::Gemv { cluster }),
             Just(TileShape::Pointwise),
@@ -247,6 +253,7 @@ fn changed(mut tile: Tile, (place, number): (usize, usize)) -> Tile {
         TileShape::Sm90a { bk, stages, consumers, schedule: _, cluster: [m, n], .. } => {
             numbers.extend([bk, stages, consumers, m, n])
         }
+        TileShape::Attention { keys, stages, width, wgmma: _ } => numbers.extend([keys, stages, width]),
         TileShape::Bands { lines, line, terms, warps_m, warps_n } => numbers.extend([lines, line, terms, warps_m, warps_n]),
         TileShape::Depthwise { run, taps } => numbers.extend([run, taps]),
         TileShape::Gemv { cluster } => numbers.push(cluster),

@@ -113,6 +113,7 @@ struct Context {
     patches: patches::Reads,
     /// Whether the accumulator is an attention.
     attention: bool,
+    attention_wgmma: Option<wgmma::AttentionWgmma>,
     /// Whether the accumulator is a pool of images.
     pool: bool,
     /// Whether it runs under the end of the kernels before it.
@@ -246,6 +247,7 @@ fn context(plan: &KernelPlan) -> Context {
         product: plan.operation.multiplies(),
         patches: patches::Reads::of(plan),
         attention: plan.operation.attention().is_some(),
+        attention_wgmma: wgmma::AttentionWgmma::of(plan),
         pool: plan.operation.pooling().is_some(),
         element: plan.operation.dtype().cuda(),
         operands: Operands::of(plan),

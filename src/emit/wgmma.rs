@@ -17,21 +17,61 @@ pub(super) struct Wgmma {
 
 impl Wgmma {
     pub(super) fn of(plan: &KernelPlan) -> Wgmma {
-        let n = plan.tile.multiplied_columns();
+        let integers = plan.operation.accumulator() == ValueType::I32;
+        let Accumulators { n, registers, list, outputs } =
+            Accumulators::of(plan.tile.multiplied_columns(), if integers { "\"+r\"(d[" } else { "\"+f\"(d[" }, push_number);
+        let [dtype, dtype_b] = plan.operation.dtypes().map(DType::instruction);
+        Wgmma { n, registers, dtype, dtype_b, list, outputs }
+    }
+}
+
+/// The accumulators of an instruction with `n` columns: those of one thread.
+#[derive(Serialize)]
+struct Accumulators {
+    n: usize,
+    registers: usize,
+    list: String,
+    outputs: String,
+}
+
+impl Accumulators {
+    /// `place` writes the place of an accumulator between the brackets of an array, which `array` opens.
+    fn of(n: usize, array: &str, place: fn(&mut String, usize)) -> Accumulators {
         let registers = n / 2;
         let (mut list, mut outputs) = (String::with_capacity(6 * registers), String::with_capacity(14 * registers));
-        let integers = plan.operation.accumulator() == ValueType::I32;
         // Hundreds of numbers, for which a formatter takes as long as for all the rest of a plan.
         for i in 0..registers {
             let comma = if i > 0 { ", " } else { "" };
             list.extend([comma, "%"]);
             push_number(&mut list, i);
-            outputs.extend([comma, if integers { "\"+r\"(d[" } else { "\"+f\"(d[" }]);
-            push_number(&mut outputs, i);
+            outputs.extend([comma, array]);
+            place(&mut outputs, i);
             outputs.push_str("])");
         }
-        let [dtype, dtype_b] = plan.operation.dtypes().map(DType::instruction);
-        Wgmma { n, registers, dtype, dtype_b, list: format!("{{ {list}}}"), outputs }
+        Accumulators { n, registers, list: format!("{{ {list}}}"), outputs }
+    }
+}
+
+/// The two instructions of an attention: queries by keys, and weights by values.
+#[derive(Serialize)]
+pub(super) struct AttentionWgmma {
+    dtype: &'static str,
+    keys: Accumulators,
+    values: Accumulators,
+}
+
+impl AttentionWgmma {
+    /// Those of a plan that multiplies so.
+    pub(super) fn of(plan: &KernelPlan) -> Option<AttentionWgmma> {
+        let keys = plan.tile.keys_by_wgmma()?;
+        // Four accumulators of a lane lie in eight columns.
+        let place = |text: &mut String, i: usize| {
+            push_number(text, i / 4);
+            text.push_str("][");
+            push_number(text, i % 4);
+        };
+        let of = |n| Accumulators::of(n, "\"+f\"(d[", place);
+        Some(AttentionWgmma { dtype: plan.operation.dtype().instruction(), keys: of(keys), values: of(plan.tile.bn) })
     }
 }
 

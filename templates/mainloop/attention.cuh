@@ -1,8 +1,8 @@
-// ---- mainloop: attention on the tensor cores of sm_80 and later. softmax(scale * Q K^T) V, and scores are never in memory ----
+// ---- mainloop: attention. softmax(scale * Q K^T) V on tensor cores, and scores are never in memory ----
 //
 // Each warp has WARP_M queries. All of a block go through the keys of their sequence, KEYS at a time, with the values of the same
 // keys beside them in a ring of STAGES. A query's scores of a block are the accumulators of a first product. Their powers,
-// relative to the largest score so far, are the left operand of a second one: the accumulators of one mma.sync lie as the
+// relative to the largest score so far, are the left operand of a second one: the accumulators of one instruction lie as the
 // operand of the next. Where a larger score turns up, what was added up before is scaled down.
 constexpr int WARPS = WARPS_M * WARPS_N, WARP_M = BM / WARPS_M, WARP_N = BN;
 constexpr int TILES_M = WARP_M / 16, PAIRS_N = WARP_N / 16;   // 16-row and 16-column (two mma.sync wide) pieces of a warp's part
@@ -12,23 +12,59 @@ static_assert(KEYS % 16 == 0 && STAGES >= 2, "whole steps, and a block that arri
 
 extern __shared__ __align__(1024) u8 shared_memory[];
 
-// Lines of so many elements in shared memory. Pieces of 16 bytes are exclusive-ored with the number of the line, so that eight
+{% if attention_wgmma %}// Lines of so many elements in shared memory, as wgmma reads them: in panels of 64 elements, each of whose lines has 128 bytes.
+// Pieces of 16 bytes are exclusive-ored with the number of the line.
+{% else %}// Lines of so many elements in shared memory. Pieces of 16 bytes are exclusive-ored with the number of the line, so that eight
 // lines meet different banks.
-template <int COLUMNS> struct Lines {
+{% endif %}template <int COLUMNS> struct Lines {
     static constexpr int PITCH = COLUMNS * 2, PIECES = COLUMNS / 8;
-    static_assert(PITCH >= 64 && PITCH <= 256 && (PITCH & (PITCH - 1)) == 0, "places in a line are exclusive-ored");
-    static DEVICE constexpr u32 twist(int line) { return PITCH >= 128 ? (line & 7) << 4 : (line >> 1 & 3) << 4; }
+    static_assert(PITCH >= {% if attention_wgmma %}128{% else %}64{% endif %} && PITCH <= 256 && (PITCH & (PITCH - 1)) == 0, {# -#}
+                  "places in a line are exclusive-ored");
+{% if attention_wgmma %}    static DEVICE constexpr u32 at(int lines, int line, int byte) {
+        return u32(byte / 128 * lines * 128 + line * 128) + (u32(byte % 128) ^ (line & 7) << 4);
+    }
+{% else %}    static DEVICE constexpr u32 twist(int line) { return PITCH >= 128 ? (line & 7) << 4 : (line >> 1 & 3) << 4; }
     static DEVICE constexpr u32 at(int line, int byte) { return u32(line * PITCH) + (u32(byte) ^ twist(line)); }
+{% endif %}};
+// Copies COUNT lines after COUNT lines. A thread copies the same piece of every STEP-th line, so that it has one running pointer.
+template <int COLUMNS, int COUNT> struct Copy {
+    using To = Lines<COLUMNS>;
+    static constexpr int STEP = THREADS / To::PIECES, TURNS = (COUNT + STEP - 1) / STEP;
+    static_assert(THREADS % To::PIECES == 0, "a thread keeps its piece");
+    const Element* from;
+    i64 step;
+    int line, first, bytes;   // this thread's first line, its place in a line, and how many bytes there are
 
-    // Begins to copy COUNT lines. Those behind the first `lines`, and elements behind the first `elements`, become zeros.
-    template <int COUNT> static DEVICE void copy(u32 to, const Element* from, i64 ld, int lines, int elements) {
-        constexpr int ALL = COUNT * PIECES;
-#pragma unroll 8
-        for (int i = threadIdx.x; i < ALL; i += THREADS) {
-            const int line = i / PIECES, first = i % PIECES * 8, left = line < lines ? elements - first : 0;
-            const int valid = left <= 0 ? 0 : left < 8 ? left : 8;
-            copy_async<16>(to + at(line, first * 2), from + (valid > 0 ? line * ld + first : 0), valid * 2);
+    DEVICE Copy(const Element* lines, i64 ld, int elements) : step(STEP * ld) {
+        line = threadIdx.x / To::PIECES;
+        first = threadIdx.x % To::PIECES * 16;
+        const int left = elements * 2 - first;
+        bytes = left <= 0 ? 0 : left < 16 ? left : 16;
+        from = lines + (line * ld + first / 2);
+    }
+    // From this thread's first line to one so many lines behind it: lines that are eight apart have the same twist.
+    DEVICE u32 further(int lines) const {
+{% if attention_wgmma %}        static_assert(STEP % 8 == 0, "lines of a thread have the same twist");
+        return lines * 128;
+{% else %}        if (STEP % 8 == 0) return lines * To::PITCH;
+        return To::at(line + lines, first) - To::at(line, first);
+{% endif %}    }
+    // Begins to copy the next lines. Those behind the first `left`, and what is behind the end of a line, become zeros.
+    DEVICE void run(u32 to, int left) {
+        if (bytes % 16 == 0) turns<true>(to, left);
+        else turns<false>(to, left);
+    }
+    // Copies of a constant size cost a predicate. Copies of a variable size cost address arithmetic for every copy.
+    template <bool WHOLE> DEVICE void turns(u32 to, int left) {
+        const int end = bytes > 0 ? left : 0;
+        to += To::at({% if attention_wgmma %}COUNT, {% endif %}line, first);
+#pragma unroll
+        for (int i = 0; i < TURNS; ++i) {
+            const int at = line + i * STEP;
+            if (COUNT % STEP == 0 || at < COUNT) copy_async<16>(to + further(i * STEP), from, at < end ? (WHOLE ? 16 : bytes) : 0);
+            from += step;
         }
+        if (COUNT % STEP != 0) from -= (TURNS * STEP - COUNT) * (step / STEP);
     }
 };
 using Queries = Lines<WIDTH>;
@@ -42,28 +78,113 @@ DEVICE int query_at(const Params& p, const TileOrigin& tile, int row) {
     return query < p.queries ? sequence * p.queries + query : p.m;
 }
 
-// acc = the mean of the values, weighted by the softmax of the scores. On exit all of shared memory is free again.
+// The keys that the queries of a tile see, and where they lie.
+struct Keys {
+    const Element *first_key, *first_value;
+    int query, seen, blocks;   // the tile's first query; keys that some of its queries see; blocks of them
+
+    DEVICE Keys(const Params& p, const TileOrigin& tile) {
+        const int sequence = tile.row / p.tile_queries;
+        query = tile.row - sequence * p.tile_queries;
+        seen = p.causal ? min(p.keys, min(query + BM, p.queries)) : p.keys;
+        blocks = (seen + KEYS - 1) / KEYS;
+        const i64 line = i64(sequence) * p.keys;
+        first_key = static_cast<const Element*>(p.key) + (tile.batch * p.batch_stride_key + line * p.key_ld);
+        first_value = static_cast<const Element*>(p.b) + (tile.batch * p.batch_stride_b + line * p.ldb + tile.column);
+    }
+    DEVICE const Element* first_query(const Params& p, const TileOrigin& tile) const {
+        const i64 line = i64(tile.row / p.tile_queries) * p.queries + query;
+        return static_cast<const Element*>(p.a) + (tile.batch * p.batch_stride_a + line * p.lda);
+    }
+};
+
+// What is known of the scores of a lane's queries: two for each 16 rows, 8 apart.
+struct Softmax {
+    static constexpr int ROWS = 2 * TILES_M;
+    float scale, largest[ROWS], sums[ROWS], shrink[ROWS];
+
+    static DEVICE float nothing() { return __uint_as_float(0xff800000u); }   // minus infinity: the score of a key that is not seen
+    DEVICE Softmax(const Params& p) : scale(p.score_scale * 1.4426950408889634f) {   // powers of two
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) largest[r] = nothing(), sums[r] = 0.0f;
+    }
+    // Hides keys behind the last one that a query sees. `query` is the first one of the lane.
+    static DEVICE void hide(const Params& p, int first_key, int query, float (&scores)[TILES_M][2 * PAIRS_K][4]) {
+#pragma unroll
+        for (int n = 0; n < TILES_M * 2 * PAIRS_K * 4; ++n) {
+            const int i = n / (8 * PAIRS_K), j = n / 4 % (2 * PAIRS_K), c = n % 4;
+            const int key = first_key + j * 8 + threadIdx.x % 4 * 2 + (c & 1), of = query + i * 16 + (c >> 1) * 8;
+            if (key >= p.keys || p.causal && key > of) scores[i][j][c] = nothing();
+        }
+    }
+    // Turns scores into weights relative to the largest so far, and notes by what earlier ones shrink.
+    DEVICE void weigh(float (&scores)[TILES_M][2 * PAIRS_K][4]) {
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            float most = largest[r];
+#pragma unroll
+            for (int j = 0; j < 4 * PAIRS_K; ++j) most = fmaxf(most, scores[r / 2][j / 2][r % 2 * 2 + j % 2]);
+            most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+            most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+            // Nothing is relative to a query that has seen nothing yet.
+            const float base = most == nothing() ? 0.0f : most * scale;
+            shrink[r] = exp2_fast(fmaf(largest[r], scale, -base));
+            largest[r] = most;
+            float sum = 0.0f;
+#pragma unroll
+            for (int j = 0; j < 4 * PAIRS_K; ++j) {
+                float& score = scores[r / 2][j / 2][r % 2 * 2 + j % 2];
+                score = exp2_fast(fmaf(score, scale, -base));
+                sum += score;
+            }
+            sums[r] = fmaf(sums[r], shrink[r], sum);
+        }
+    }
+    DEVICE void rescale(float (&acc)[TILES_M][2 * PAIRS_N][4]) const {
+#pragma unroll
+        for (int n = 0; n < TILES_M * 2 * PAIRS_N * 4; ++n) {
+            const int i = n / (8 * PAIRS_N), j = n / 4 % (2 * PAIRS_N), c = n % 4;
+            acc[i][j][c] *= shrink[2 * i + c / 2];
+        }
+    }
+    // Divides by the sum of all weights. Without keys there is nothing to take the mean of.
+    DEVICE void finish(bool any, float (&acc)[TILES_M][2 * PAIRS_N][4]) {
+#pragma unroll
+        for (int r = 0; r < ROWS; ++r) {
+            float sum = sums[r] + __shfl_xor_sync(~0u, sums[r], 1);
+            sum += __shfl_xor_sync(~0u, sum, 2);
+            shrink[r] = any ? 1.0f / sum : 0.0f;
+        }
+        rescale(acc);
+    }
+};
+// Weights of 16 keys as the left operand of a product: the accumulators of the one before it, in pairs.
+DEVICE void weights_of(u32 (&a)[4], const float (&scores)[2 * PAIRS_K][4], int step) {
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+        const float(&pair)[4] = scores[2 * step + w / 2];
+        a[w] = narrow_pair<Element>(pair[w % 2 * 2], pair[w % 2 * 2 + 1]);
+    }
+}
+
+{% if attention_wgmma %}{% include "mainloop/attention_wgmma.cuh" %}{% else %}// acc = the mean of the values, weighted by the softmax of the scores. On exit all of shared memory is free again.
 DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const int sequence = tile.row / p.tile_queries, query = tile.row - sequence * p.tile_queries;   // the tile's first one
-    const int last = min(query + BM, p.queries), seen = p.causal ? min(p.keys, last) : p.keys;   // keys that some query sees
-    const int blocks = (seen + KEYS - 1) / KEYS;
+    const Keys keys(p, tile);
     const u32 queries = shared_address(shared_memory), ring = queries + QUERY_BYTES;
-    const Element* const first_key = static_cast<const Element*>(p.key) + (tile.batch * p.batch_stride_key + i64(sequence) * p.keys * p.key_ld);
-    const Element* const first_value = static_cast<const Element*>(p.b) +
-                                       (tile.batch * p.batch_stride_b + i64(sequence) * p.keys * p.ldb + tile.column);
+    Copy<WIDTH, KEYS> copy_keys(keys.first_key, p.key_ld, p.width);
+    Copy<BN, KEYS> copy_values(keys.first_value, p.ldb, p.n - tile.column);
+    u32 next_stage = ring;
+    // Begins to copy the next block, if there is one.
     auto copy = [&](int block) {
-        if (block < blocks) {
-            const u32 to = ring + u32(block % STAGES) * STAGE_BYTES;
-            const i64 key = i64(block) * KEYS;
-            const int left = p.keys - block * KEYS;
-            Queries::copy<KEYS>(to, first_key + key * p.key_ld, p.key_ld, left, p.width);
-            Values::copy<KEYS>(to + KEY_BYTES, first_value + key * p.ldb, p.ldb, left, p.n - tile.column);
+        if (block < keys.blocks) {
+            copy_keys.run(next_stage, p.keys - block * KEYS);
+            copy_values.run(next_stage + KEY_BYTES, p.keys - block * KEYS);
         }
         copy_async_commit();
+        next_stage = next_stage == ring + (STAGES - 1) * STAGE_BYTES ? ring : next_stage + STAGE_BYTES;
     };
-    Queries::copy<BM>(queries, static_cast<const Element*>(p.a) + (tile.batch * p.batch_stride_a + (i64(sequence) * p.queries + query) * p.lda),
-                      p.lda, p.queries - query, p.width);
+    Copy<WIDTH, BM>(keys.first_query(p, tile), p.lda, p.width).run(queries, p.queries - keys.query);
 #pragma unroll
     for (int block = 0; block < STAGES - 1; ++block) copy(block);
 
@@ -71,15 +192,11 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
     const u32 from_queries = queries + Queries::at(warp * WARP_M + (lane & 15), (lane >> 4) * 16);
     const u32 from_keys = Queries::at((lane & 7) | (lane >> 4 << 3), (lane >> 3 & 1) * 16);
     const u32 from_values = KEY_BYTES + Values::at(lane & 15, (lane >> 4) * 16);
-    const int own_query = query + warp * WARP_M + lane / 4;   // of the first of this lane's rows; the others are 8 apart
+    const int query = keys.query + warp * WARP_M;   // the warp's first one
 
-    const float scale = p.score_scale * 1.4426950408889634f;   // powers of two
-    const float NOTHING = __uint_as_float(0xff800000u);       // minus infinity: the score of a key that a query does not see
-    float largest[2 * TILES_M], sums[2 * TILES_M];
-#pragma unroll
-    for (int r = 0; r < 2 * TILES_M; ++r) largest[r] = NOTHING, sums[r] = 0.0f;
+    Softmax softmax(p);
 #pragma unroll 1
-    for (int block = 0; block < blocks; ++block) {
+    for (int block = 0; block < keys.blocks; ++block) {
         // The block has arrived for every thread, and no thread reads the one before it any more.
         copy_async_wait<STAGES - 2>();
         __syncthreads();
@@ -103,46 +220,15 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
                 }
             }
         }
-        // Keys behind the last one that a query sees.
-        if ((block + 1) * KEYS > p.keys || p.causal && (block + 1) * KEYS > query + warp * WARP_M + 1) {
-#pragma unroll
-            for (int n = 0; n < TILES_M * 2 * PAIRS_K * 4; ++n) {
-                const int i = n / (8 * PAIRS_K), j = n / 4 % (2 * PAIRS_K), c = n % 4;
-                const int key = block * KEYS + j * 8 + lane % 4 * 2 + (c & 1), of = own_query + i * 16 + (c >> 1) * 8;
-                if (key >= p.keys || p.causal && key > of) scores[i][j][c] = NOTHING;
-            }
-        }
-#pragma unroll
-        for (int r = 0; r < 2 * TILES_M; ++r) {
-            float most = largest[r];
-#pragma unroll
-            for (int j = 0; j < 4 * PAIRS_K; ++j) most = fmaxf(most, scores[r / 2][j / 2][r % 2 * 2 + j % 2]);
-            most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
-            most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
-            // Nothing is relative to a query that has seen nothing yet.
-            const float base = most == NOTHING ? 0.0f : most * scale, shrink = exp2_fast(fmaf(largest[r], scale, -base));
-            largest[r] = most;
-            float sum = 0.0f;
-#pragma unroll
-            for (int j = 0; j < 4 * PAIRS_K; ++j) {
-                float& score = scores[r / 2][j / 2][r % 2 * 2 + j % 2];
-                score = exp2_fast(fmaf(score, scale, -base));
-                sum += score;
-            }
-            sums[r] = fmaf(sums[r], shrink, sum);
-#pragma unroll
-            for (int j = 0; j < 4 * PAIRS_N; ++j) acc[r / 2][j / 2][r % 2 * 2 + j % 2] *= shrink;
-        }
+        if ((block + 1) * KEYS > p.keys || p.causal && (block + 1) * KEYS > query + 1)
+            Softmax::hide(p, block * KEYS, query + lane / 4, scores);
+        softmax.weigh(scores);
+        softmax.rescale(acc);
 #pragma unroll
         for (int step = 0; step < PAIRS_K; ++step) {
             u32 a[TILES_M][4];
 #pragma unroll
-            for (int i = 0; i < TILES_M; ++i)
-#pragma unroll
-                for (int w = 0; w < 4; ++w) {
-                    const float(&pair)[4] = scores[i][2 * step + w / 2];
-                    a[i][w] = narrow_pair<Element>(pair[w % 2 * 2], pair[w % 2 * 2 + 1]);
-                }
+            for (int i = 0; i < TILES_M; ++i) weights_of(a[i], scores[i], step);
 #pragma unroll
             for (int j = 0; j < PAIRS_N; ++j) {
                 u32 b[4];
@@ -156,16 +242,9 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
         }
     }
     copy_async_wait<0>();
-#pragma unroll
-    for (int r = 0; r < 2 * TILES_M; ++r) {
-        float sum = sums[r] + __shfl_xor_sync(~0u, sums[r], 1);
-        sum += __shfl_xor_sync(~0u, sum, 2);
-        const float inverse = blocks == 0 ? 0.0f : 1.0f / sum;   // without keys there is nothing to take the mean of
-#pragma unroll
-        for (int j = 0; j < 4 * PAIRS_N; ++j) acc[r / 2][j / 2][r % 2 * 2 + j % 2] *= inverse;
-    }
+    softmax.finish(keys.blocks > 0, acc);
 }
-
+{% endif %}
 {% include "mainloop/sm80_strips.cuh" %}
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
     const TileOrigin tile = locate(p);

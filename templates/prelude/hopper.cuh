@@ -109,9 +109,7 @@ DEVICE void sync_behind_first_warp(u32 warp) {
     if (warp == 0) asm volatile("barrier.cta.arrive.aligned 0, %0;" ::"n"(THREADS) : "memory");
     else asm volatile("barrier.cta.sync.aligned 0, %0;" ::"n"(THREADS) : "memory");
 }
-// Makes this thread's writes to shared memory visible to bulk copies.
-DEVICE void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
+{% include "prelude/proxy.cuh" %}
 // Warpgroups of 128 threads, numbered from 0 among the consumers. The barrier's number is in a register, which reserves all
 // sixteen barriers. Predicated barriers with literal numbers make ptxas assume that the warp has diverged. It then computes
 // descriptors in vector registers in a consumer's whole loop over tiles, and each product waits for them.
@@ -119,15 +117,7 @@ DEVICE void sync_warpgroup(int group) { asm volatile("bar.sync %0, 128;" ::"r"(g
 template <int REGISTERS> DEVICE void setmaxnreg_inc() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS)); }
 template <int REGISTERS> DEVICE void setmaxnreg_dec() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS)); }
 
-// Operands of wgmma in shared memory, swizzled by 128 bytes, with 1024 bytes from one group of eight lines to the next.
-// `panels` is the distance of panels of 64 elements, for operands with K strided. Other operands ignore it.
-DEVICE u64 wgmma_descriptor(u32 address, u32 panels) {
-    return u64((address & 0x3ffff) >> 4) | u64(panels >> 4) << 16 | u64(1024 >> 4) << 32 | u64(1) << 62;
-}
-DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-DEVICE void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
-template <int PENDING> DEVICE void wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory"); }
-{% if eight_bits_multiplied %}// d = a * b + (keep ? d : 0) for 64 x {{ wgmma.n }} of d and 32 of K. In lane l of warp w,
+{% include "prelude/wgmma.cuh" %}{% if eight_bits_multiplied %}// d = a * b + (keep ? d : 0) for 64 x {{ wgmma.n }} of d and 32 of K. In lane l of warp w,
 // d[4g + 2h + e] is row 16w + l / 4 + 8h, column 8g + l % 4 * 2 + e.
 DEVICE void wgmma_mma({{ accumulator }} (&d)[{{ wgmma.registers }}], u64 a, u64 b, bool keep) {
     asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %{{ wgmma.registers + 2 }}, 0;\n"

@@ -9,6 +9,7 @@ use super::patches::needs_order;
 use super::rules::{Asked, Number, Rules, Tried, first_broken};
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
+use crate::plan::Reason;
 use crate::plan::code::Price;
 use crate::plan::epilogue::reduce::Unit;
 use crate::plan::request::TileRequest;
@@ -84,7 +85,22 @@ pub(in crate::plan) fn seen(operation: Operation, shape: Shape, rows: usize) -> 
 
 /// Keys of a block, blocks in shared memory, elements of a query.
 const fn own(tile: &Tile) -> [usize; 3] {
-    if let TileShape::Attention { keys, stages, width } = tile.shape { [keys, stages, width] } else { [1; 3] }
+    if let TileShape::Attention { keys, stages, width, .. } = tile.shape { [keys, stages, width] } else { [1; 3] }
+}
+
+/// Whether a tile multiplies through `wgmma`.
+const fn by_wgmma(tile: &Tile) -> bool {
+    matches!(tile.shape, TileShape::Attention { wgmma: true, .. })
+}
+
+impl Tile {
+    /// The keys that one `wgmma` multiplies, if the tile is an attention's that does.
+    pub(crate) const fn keys_by_wgmma(&self) -> Option<usize> {
+        match self.shape {
+            TileShape::Attention { keys, wgmma: true, .. } => Some(keys),
+            _ => None,
+        }
+    }
 }
 
 /// Why it cannot compute an operation.
@@ -125,19 +141,37 @@ impl Rules for Attention {
     fn candidates(&self, request: &TileRequest<'_>) -> Vec<Tried> {
         let Some(attention) = request.operation.attention() else { return Vec::new() };
         let (width, bn) = (width(attention.width()), width(request.shape.n));
-        let tried = |(bm, warps, keys, min_blocks): (usize, usize, usize, usize)| {
-            let tile = Tile { bm, bn, shape: TileShape::Attention { keys, stages: 2, width }, threads: 32 * warps, min_blocks };
+        let tried = |bm: usize, warps: usize, keys: usize, min_blocks: usize, wgmma: bool| {
+            // One swizzle serves wgmma: lines of 128 bytes.
+            let [bn, width] = if wgmma { [bn, width].map(|x| x.max(64)) } else { [bn, width] };
+            let shape = TileShape::Attention { keys, stages: if wgmma { 3 } else { 2 }, width, wgmma };
+            let tile = Tile { bm, bn, shape, threads: 32 * warps, min_blocks };
             let m = attention.padded_rows(request.shape, bm);
             let padded = TileRequest { shape: Shape { m, ..request.shape }, ..*request };
             // A warp with 32 queries loads keys and values half as often.
-            let share = if bm / warps == 32 { 1.0 } else { 1.2 };
+            let share = if wgmma {
+                0.6
+            } else if bm / warps == 32 {
+                1.0
+            } else {
+                1.2
+            };
             let time = waves(&tile, &padded) * bm as f64 * share * (request.shape.k as f64 + 64.0);
             Tried { tile, obstacle: None, time: Some(time) }
         };
         let wide = width.max(bn) > 64;
         let resident = |blocks: usize| if wide { blocks.div_ceil(2) } else { blocks };
-        let list = [(128, 4, 64, 2), (128, 8, 64, resident(2)), (64, 4, 64, resident(4)), (32, 2, 64, resident(6))];
-        list.into_iter().map(tried).collect()
+        let mut list = vec![
+            tried(128, 4, 64, 2, false),
+            tried(128, 8, 64, resident(2), false),
+            tried(64, 4, 64, resident(4), false),
+            tried(32, 2, 64, resident(6), false),
+        ];
+        if request.target.has_wgmma() {
+            list.extend([tried(128, 8, 64, resident(2), true), tried(64, 4, 64, resident(4), true)]);
+            list.extend([tried(128, 8, 128, 1, true), tried(64, 4, 128, resident(2), true)]);
+        }
+        list
     }
 
     fn broken_rule(&self, tile: &Tile, operation: Operation, _: [usize; 2], strip: usize) -> Option<&'static str> {
@@ -152,7 +186,18 @@ impl Rules for Attention {
             (WIDTHS.contains(&width) && width >= attention.width(), "queries are padded to 32, 64 or 128 elements"),
             (keys.is_power_of_two() && (16..=128).contains(&keys), "a block has 16 to 128 keys"),
             ((2..=8).contains(&stages), "2 to 8 blocks of keys are in shared memory"),
+            (
+                !by_wgmma(tile) || warps.is_multiple_of(4) && bm == 16 * warps && stages >= 3 && width >= 64 && bn >= 64,
+                "a warpgroup has 64 queries, lines have 128 bytes, and three blocks of keys are in shared memory",
+            ),
         ])
+    }
+
+    fn fit(&self, tile: &Tile, request: &TileRequest<'_>) -> Result<Tile, Reason> {
+        if by_wgmma(tile) && !request.target.has_wgmma() {
+            return Err(format!("{} has no wgmma", request.target).into());
+        }
+        request.passes(0).map(|()| *tile)
     }
 
     fn numbers(&self, tile: &Tile) -> Vec<usize> {
@@ -166,7 +211,8 @@ impl Rules for Attention {
 
     fn words(&self, tile: &Tile) -> String {
         let [keys, stages, width] = own(tile);
-        format!(", {stages} blocks of {keys} keys of {width} elements, {} warps", tile.threads / 32)
+        let multiplied = if by_wgmma(tile) { ", wgmma" } else { "" };
+        format!(", {stages} blocks of {keys} keys of {width} elements, {} warps{multiplied}", tile.threads / 32)
     }
 
     fn price(&self, _: &Tile) -> Price {

@@ -68,6 +68,9 @@ pub enum TileShape {
         stages: usize,
         /// Elements of a query, filled up with zeros.
         width: usize,
+        /// Whether four warps multiply together through `wgmma`, and not each by itself through `mma.sync`.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        wgmma: bool,
     },
     /// For convolutions of few channels: lines of the images lie in shared memory, beside all of the filters.
     /// `warps_m` x `warps_n` warps share the tile.
