@@ -100,7 +100,10 @@ pub enum Misfit {
     #[error("queries, keys and values of {0} have no attention; use f16 or bf16, or f32 on the CPU")]
     Attended(DType),
     /// A sum of an operand's elements beside an attention.
-    #[error("the epilogue sums `{}` over K, and an attention has no such sums: reduce it by itself with `Gemm::pointwise`", side.name())]
+    #[error(
+        "the epilogue sums `{}` over K, and an attention has no such sums: reduce it by itself with `Gemm::pointwise`",
+        side.name()
+    )]
     AttentionSum {
         /// The operand.
         side: Side,

@@ -56,6 +56,7 @@ pub(super) static ALL: &[(&str, &str)] = templates![
     "mainloop/sm80_gradients.cuh",
     "mainloop/sm80_strips.cuh",
     "mainloop/attention.cuh",
+    "mainloop/attention_mma.cuh",
     "mainloop/attention_wgmma.cuh",
     "mainloop/bands.cuh",
     "mainloop/depthwise.cuh",

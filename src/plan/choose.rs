@@ -83,9 +83,7 @@ pub(super) fn mainloops(
                 Some(format!("{other} was asked for, and the epilogue uses what its rows come to"))
             }
             Some(other) if other != mainloop => Some(format!("{other} was asked for")),
-            _ if operation.attention().is_some() && mainloop != Mainloop::Attention => {
-                Some("the operation is an attention".into())
-            }
+            _ if operation.attention().is_some() && !mainloop.rules().attends() => Some("the operation is an attention".into()),
             _ => mainloop.rules().why_not(&asked),
         };
         match why_not {

@@ -5,8 +5,9 @@ use crate::dtype::{DType, ValueType};
 use crate::ir::Operand;
 use crate::plan::code::{self, Code};
 use crate::plan::epilogue::workspace::Publishing;
+use crate::plan::launch::attention;
+use crate::plan::mainloop::patches;
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs};
-use crate::plan::mainloop::{attention, patches};
 use crate::plan::{
     ArgumentRuns, Choice, CostModel, Instr, InstrKind, Mainloop, Params, Parts, Program, Repack, Staging, TensorMap, Tile,
     Workspace,

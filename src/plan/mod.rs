@@ -34,12 +34,12 @@ pub use epilogue::stage::{Item, RowReduce, Stage};
 pub use epilogue::workspace::Workspace;
 pub use error::PlanError;
 pub use kernel::{KernelPlan, SplitK};
+pub use launch::attention::AttentionField;
 pub use launch::maps::{MapSource, Swizzle, TMA_UNIT, TensorMap};
 pub use launch::params::{Field, FieldType, FieldValue, LIMIT as PARAMETER_LIMIT, Params};
 pub(crate) use launch::params::{has_wide, lies_along_columns};
 pub use launch::problem::{ArgumentRuns, Problem, Strides, alignment};
 pub use launch::repack::{Repack, Widened};
-pub use mainloop::attention::AttentionField;
 pub use mainloop::name::Mainloop;
 pub use mainloop::patches::PatchField;
 #[cfg(feature = "cuda")]

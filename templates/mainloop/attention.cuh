@@ -12,14 +12,14 @@ static_assert(KEYS % 16 == 0 && STAGES >= 2, "whole steps, and a block that arri
 
 extern __shared__ __align__(1024) u8 shared_memory[];
 
-{% if attention_wgmma %}// Lines of so many elements in shared memory, as wgmma reads them: in panels of 64 elements, each of whose lines has 128 bytes.
-// Pieces of 16 bytes are exclusive-ored with the number of the line.
-{% else %}// Lines of so many elements in shared memory. Pieces of 16 bytes are exclusive-ored with the number of the line, so that eight
-// lines meet different banks.
+{% if attention_wgmma %}// Lines of so many elements in shared memory, as wgmma reads them: in panels of 64 elements, whose lines
+// have 128 bytes. Pieces of 16 bytes are exclusive-ored with the number of the line.
+{% else %}// Lines of so many elements in shared memory. Pieces of 16 bytes are exclusive-ored with the number of the
+// line, so that eight lines meet different banks.
 {% endif %}template <int COLUMNS> struct Lines {
     static constexpr int PITCH = COLUMNS * 2, PIECES = COLUMNS / 8;
-    static_assert(PITCH >= {% if attention_wgmma %}128{% else %}64{% endif %} && PITCH <= 256 && (PITCH & (PITCH - 1)) == 0, {# -#}
-                  "places in a line are exclusive-ored");
+    static constexpr int LEAST = {% if attention_wgmma %}128{% else %}64{% endif %};
+    static_assert(PITCH >= LEAST && PITCH <= 256 && (PITCH & (PITCH - 1)) == 0, "places in a line are exclusive-ored");
 {% if attention_wgmma %}    static DEVICE constexpr u32 at(int lines, int line, int byte) {
         return u32(byte / 128 * lines * 128 + line * 128) + (u32(byte % 128) ^ (line & 7) << 4);
     }
@@ -61,7 +61,8 @@ template <int COLUMNS, int COUNT> struct Copy {
 #pragma unroll
         for (int i = 0; i < TURNS; ++i) {
             const int at = line + i * STEP;
-            if (COUNT % STEP == 0 || at < COUNT) copy_async<16>(to + further(i * STEP), from, at < end ? (WHOLE ? 16 : bytes) : 0);
+            const int valid = at < end ? (WHOLE ? 16 : bytes) : 0;
+            if (COUNT % STEP == 0 || at < COUNT) copy_async<16>(to + further(i * STEP), from, valid);
             from += step;
         }
         if (COUNT % STEP != 0) from -= (TURNS * STEP - COUNT) * (step / STEP);
@@ -69,7 +70,8 @@ template <int COLUMNS, int COUNT> struct Copy {
 };
 using Queries = Lines<WIDTH>;
 using Values = Lines<BN>;
-constexpr int QUERY_BYTES = BM * Queries::PITCH, KEY_BYTES = KEYS * Queries::PITCH, STAGE_BYTES = KEY_BYTES + KEYS * Values::PITCH;
+constexpr int QUERY_BYTES = BM * Queries::PITCH, KEY_BYTES = KEYS * Queries::PITCH;
+constexpr int STAGE_BYTES = KEY_BYTES + KEYS * Values::PITCH;
 static_assert(QUERY_BYTES + STAGES * STAGE_BYTES <= MAINLOOP_SMEM, "the plan made room for queries, keys and values");
 
 // The row in memory of a tile's row, and M where there is none. Tiles begin anew in each sequence.
@@ -103,7 +105,8 @@ struct Softmax {
     static constexpr int ROWS = 2 * TILES_M;
     float scale, largest[ROWS], sums[ROWS], shrink[ROWS];
 
-    static DEVICE float nothing() { return __uint_as_float(0xff800000u); }   // minus infinity: the score of a key that is not seen
+    // Minus infinity: the score of a key that is not seen.
+    static DEVICE float nothing() { return __uint_as_float(0xff800000u); }
     DEVICE Softmax(const Params& p) : scale(p.score_scale * 1.4426950408889634f) {   // powers of two
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) largest[r] = nothing(), sums[r] = 0.0f;
@@ -167,88 +170,13 @@ DEVICE void weights_of(u32 (&a)[4], const float (&scores)[2 * PAIRS_K][4], int s
     }
 }
 
-{% if attention_wgmma %}{% include "mainloop/attention_wgmma.cuh" %}{% else %}// acc = the mean of the values, weighted by the softmax of the scores. On exit all of shared memory is free again.
-DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const Keys keys(p, tile);
-    const u32 queries = shared_address(shared_memory), ring = queries + QUERY_BYTES;
-    Copy<WIDTH, KEYS> copy_keys(keys.first_key, p.key_ld, p.width);
-    Copy<BN, KEYS> copy_values(keys.first_value, p.ldb, p.n - tile.column);
-    u32 next_stage = ring;
-    // Begins to copy the next block, if there is one.
-    auto copy = [&](int block) {
-        if (block < keys.blocks) {
-            copy_keys.run(next_stage, p.keys - block * KEYS);
-            copy_values.run(next_stage + KEY_BYTES, p.keys - block * KEYS);
-        }
-        copy_async_commit();
-        next_stage = next_stage == ring + (STAGES - 1) * STAGE_BYTES ? ring : next_stage + STAGE_BYTES;
-    };
-    Copy<WIDTH, BM>(keys.first_query(p, tile), p.lda, p.width).run(queries, p.queries - keys.query);
-#pragma unroll
-    for (int block = 0; block < STAGES - 1; ++block) copy(block);
-
-    // Where this lane's lines of fragments begin: of queries, of keys and, transposed, of values.
-    const u32 from_queries = queries + Queries::at(warp * WARP_M + (lane & 15), (lane >> 4) * 16);
-    const u32 from_keys = Queries::at((lane & 7) | (lane >> 4 << 3), (lane >> 3 & 1) * 16);
-    const u32 from_values = KEY_BYTES + Values::at(lane & 15, (lane >> 4) * 16);
-    const int query = keys.query + warp * WARP_M;   // the warp's first one
-
-    Softmax softmax(p);
-#pragma unroll 1
-    for (int block = 0; block < keys.blocks; ++block) {
-        // The block has arrived for every thread, and no thread reads the one before it any more.
-        copy_async_wait<STAGES - 2>();
-        __syncthreads();
-        copy(block + STAGES - 1);
-        const u32 stage = ring + u32(block % STAGES) * STAGE_BYTES;
-
-        float scores[TILES_M][2 * PAIRS_K][4] = {};
-#pragma unroll
-        for (int step = 0; step < STEPS; ++step) {
-            u32 a[TILES_M][4];
-#pragma unroll
-            for (int i = 0; i < TILES_M; ++i) load_matrices(a[i], (from_queries ^ step * 32) + i * 16 * Queries::PITCH);
-#pragma unroll
-            for (int j = 0; j < PAIRS_K; ++j) {
-                u32 b[4];
-                load_matrices(b, stage + (from_keys ^ step * 32) + j * 16 * Queries::PITCH);
-#pragma unroll
-                for (int i = 0; i < TILES_M; ++i) {
-                    multiply_accumulate<Element>(scores[i][2 * j], a[i], b[0], b[1]);
-                    multiply_accumulate<Element>(scores[i][2 * j + 1], a[i], b[2], b[3]);
-                }
-            }
-        }
-        if ((block + 1) * KEYS > p.keys || p.causal && (block + 1) * KEYS > query + 1)
-            Softmax::hide(p, block * KEYS, query + lane / 4, scores);
-        softmax.weigh(scores);
-        softmax.rescale(acc);
-#pragma unroll
-        for (int step = 0; step < PAIRS_K; ++step) {
-            u32 a[TILES_M][4];
-#pragma unroll
-            for (int i = 0; i < TILES_M; ++i) weights_of(a[i], scores[i], step);
-#pragma unroll
-            for (int j = 0; j < PAIRS_N; ++j) {
-                u32 b[4];
-                load_matrices_transposed(b, stage + (from_values ^ j * 32) + step * 16 * Values::PITCH);
-#pragma unroll
-                for (int i = 0; i < TILES_M; ++i) {
-                    multiply_accumulate<Element>(acc[i][2 * j], a[i], b[0], b[1]);
-                    multiply_accumulate<Element>(acc[i][2 * j + 1], a[i], b[2], b[3]);
-                }
-            }
-        }
-    }
-    copy_async_wait<0>();
-    softmax.finish(keys.blocks > 0, acc);
-}
-{% endif %}
+{% if attention_wgmma %}{% include "mainloop/attention_wgmma.cuh" %}{% else %}{# -#}
+{% include "mainloop/attention_mma.cuh" %}{% endif %}
 {% include "mainloop/sm80_strips.cuh" %}
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
-    const TileOrigin tile = locate(p);
+    TileOrigin tile = locate(p);
     if (tile.batch >= p.batch) return;
+    if (p.causal) tile.row = (u32(p.m - 1) / BM) * BM - tile.row;   // the longest first
     Accum acc[TILES_M][2 * PAIRS_N][4] = {};
     accumulate(p, tile, acc);
     run_epilogue(p, tile, acc, shared_memory);

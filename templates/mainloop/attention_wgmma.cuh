@@ -1,27 +1,28 @@
-// acc = the mean of the values, weighted by the softmax of the scores. On exit all of shared memory is free again.
-//
-// Four warps multiply together. The scores of the next block are multiplied before the values of this one are, so that the tensor
-// cores have work while scores become weights. A block's copies are ordinary writes to shared memory, which a fence shows to them.
-// d = a * b + (keep ? d : 0) for 64 queries, {{ attention_wgmma.keys.n }} keys and 16 elements. The lane's rows are l / 4 and 8 further.
+{% set keys = attention_wgmma.keys %}{% set values = attention_wgmma.values %}{# -#}
+{% set formats = "f32." ~ attention_wgmma.dtype ~ "." ~ attention_wgmma.dtype %}{# -#}
+// d = a * b + (keep ? d : 0) for 64 queries, {{ keys.n }} keys and 16 elements.
 DEVICE void wgmma_of_keys(float (&d)[2 * PAIRS_K][4], u64 a, u64 b, bool keep) {
-    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %{{ attention_wgmma.keys.registers + 2 }}, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n{{ attention_wgmma.keys.n }}k16.f32.{{ attention_wgmma.dtype }}.{{ attention_wgmma.dtype }} "
-                 "{{ attention_wgmma.keys.list }}, %{{ attention_wgmma.keys.registers }}, %{{ attention_wgmma.keys.registers + 1 }}, "
-                 "keep, 1, 1, 0, 0;\n}"
-                 : {{ attention_wgmma.keys.outputs }}
+    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %{{ keys.registers + 2 }}, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n{{ keys.n }}k16.{{ formats }} {{ keys.list }}, "
+                 "%{{ keys.registers }}, %{{ keys.registers + 1 }}, keep, 1, 1, 0, 0;\n}"
+                 : {{ keys.outputs }}
                  : "l"(a), "l"(b), "r"(int(keep)));
 }
-// d += a * b for 64 queries, {{ attention_wgmma.values.n }} columns and 16 keys, whose weights are in registers.
+// d += a * b for 64 queries, {{ values.n }} columns and 16 keys, whose weights are in registers.
 DEVICE void wgmma_of_values(float (&d)[2 * PAIRS_N][4], const u32 (&a)[4], u64 b) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n{{ attention_wgmma.values.n }}k16.f32.{{ attention_wgmma.dtype }}.{{ attention_wgmma.dtype }} "
-                 "{{ attention_wgmma.values.list }}, { %{{ attention_wgmma.values.registers }}, %{{ attention_wgmma.values.registers + 1 }}, "
-                 "%{{ attention_wgmma.values.registers + 2 }}, %{{ attention_wgmma.values.registers + 3 }}}, "
-                 "%{{ attention_wgmma.values.registers + 4 }}, 1, 1, 1, 1;"
-                 : {{ attention_wgmma.values.outputs }}
+    asm volatile("wgmma.mma_async.sync.aligned.m64n{{ values.n }}k16.{{ formats }} {{ values.list }}, "
+                 "{ %{{ values.registers }}, %{{ values.registers + 1 }}, %{{ values.registers + 2 }}, "
+                 "%{{ values.registers + 3 }}}, "
+                 "%{{ values.registers + 4 }}, 1, 1, 1, 1;"
+                 : {{ values.outputs }}
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
 static_assert(TILES_M == 1 && WARPS % 4 == 0 && STAGES >= 3, "a warpgroup has 64 queries, and a block is used while two arrive");
+// acc = the mean of the values, weighted by the softmax of the scores. On exit all of shared memory is free again.
+//
+// Four warps multiply together. The scores of the next block are multiplied before the values of this one are, so that the tensor
+// cores have work while scores become weights. A block's copies are ordinary writes to shared memory, and a fence shows them.
 DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[1][2 * PAIRS_N][4]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const Keys keys(p, tile);

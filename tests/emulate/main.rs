@@ -1,7 +1,7 @@
 //! Kernels on a processor: the rendered text is compiled as C++ and compared with the reference, without a GPU.
 //!
-//! This covers `simt`, `gemv`, `pointwise`, `depthwise` and, with tensor cores, `bands` and `attention`, with the epilogue, the order of tiles,
-//! the guards at the edges, masks and reductions that all mainloops share. `cuda.hpp` says how. Two launches
+//! This covers `simt`, `gemv`, `pointwise`, `depthwise` and, with tensor cores, `bands` and `attention`, with the epilogue, the
+//! order of tiles, the guards at the edges, masks and reductions that all mainloops share. `cuda.hpp` says how. Two launches
 //! in opposite orders of blocks have to agree bit by bit. Neither proves anything about a GPU's timing.
 
 mod eight_bits;

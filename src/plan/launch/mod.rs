@@ -1,5 +1,6 @@
 //! What a launch adds to a plan: the problem, the parameter block, tensor maps, the order of tiles, copies of operands.
 
+pub(super) mod attention;
 pub(super) mod maps;
 pub(super) mod params;
 pub(super) mod problem;

@@ -13,9 +13,8 @@ use crate::plan::Reason;
 use crate::plan::code::Price;
 use crate::plan::epilogue::reduce::Unit;
 use crate::plan::request::TileRequest;
-use crate::problem::{Attention as Of, Operation, Shape};
+use crate::problem::{Operation, Shape};
 use crate::target::Target;
-use serde::Serialize;
 
 /// Its rules.
 pub(super) struct Attention;
@@ -27,61 +26,32 @@ const LARGEST_TILE: usize = 128;
 /// Elements of a query, and columns of the values, that a kernel is made for.
 const WIDTHS: [usize; 3] = [32, 64, WIDEST];
 
-/// A number of an attention that kernels are launched with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AttentionField {
-    /// Queries of a sequence.
-    Queries,
-    /// The same, filled up to whole tiles.
-    TileQueries,
-    /// Keys of a sequence.
-    Keys,
-    /// Elements of a query.
-    Width,
-    /// Whether a query sees only the keys up to its own position.
-    Causal,
+/// A candidate: queries of a block, warps, keys that it goes through at a time, blocks of a multiprocessor, how it multiplies,
+/// and what a query costs, relative to others. Where there are two numbers, the second is for more than 64 elements or columns.
+struct Shaped {
+    bm: usize,
+    warps: usize,
+    keys: usize,
+    blocks: [usize; 2],
+    wgmma: bool,
+    cost: [f64; 2],
 }
 
-impl AttentionField {
-    /// Every one.
-    pub const ALL: [AttentionField; 5] = [
-        AttentionField::Queries,
-        AttentionField::TileQueries,
-        AttentionField::Keys,
-        AttentionField::Width,
-        AttentionField::Causal,
-    ];
-
-    /// Its name in the parameter block.
-    pub const fn name(self) -> &'static str {
-        match self {
-            AttentionField::Queries => "queries",
-            AttentionField::TileQueries => "tile_queries",
-            AttentionField::Keys => "keys",
-            AttentionField::Width => "width",
-            AttentionField::Causal => "causal",
-        }
-    }
-
-    /// Its value for a launch on a shape with a tile of so many rows.
-    pub fn value(self, of: &Of, shape: Shape, rows: usize) -> usize {
-        let [queries, keys] = of.lengths(shape);
-        match self {
-            AttentionField::Queries => queries,
-            AttentionField::TileQueries => queries.next_multiple_of(rows).max(rows),
-            AttentionField::Keys => keys,
-            AttentionField::Width => of.width(),
-            AttentionField::Causal => usize::from(of.is_causal()),
-        }
-    }
+const fn shaped(bm: usize, warps: usize, keys: usize, blocks: [usize; 2], wgmma: bool, cost: [f64; 2]) -> Shaped {
+    Shaped { bm, warps, keys, blocks, wgmma, cost }
 }
 
-/// The rows of a kernel's tiles in all sequences.
-pub(in crate::plan) fn seen(operation: Operation, shape: Shape, rows: usize) -> Option<Shape> {
-    let attention = operation.attention()?;
-    Some(Shape { m: attention.padded_rows(shape, rows), ..shape })
-}
+/// The candidates. Costs are those of 4096 and 2048 keys on an H200 (`docs/measurements/0055-attention.md`).
+static SHAPED: [Shaped; 8] = [
+    shaped(128, 4, 64, [2, 2], false, [1.0, 1.0]),
+    shaped(128, 8, 64, [2, 1], false, [1.13, 1.28]),
+    shaped(64, 4, 64, [4, 2], false, [1.10, 1.19]),
+    shaped(32, 2, 64, [6, 3], false, [1.21, 1.38]),
+    shaped(128, 8, 64, [2, 1], true, [0.87, 1.05]),
+    shaped(64, 4, 64, [4, 2], true, [0.86, 0.95]),
+    shaped(128, 8, 128, [1, 1], true, [1.17, 0.90]),
+    shaped(64, 4, 128, [2, 1], true, [0.98, 1.39]),
+];
 
 /// Keys of a block, blocks in shared memory, elements of a query.
 const fn own(tile: &Tile) -> [usize; 3] {
@@ -122,6 +92,10 @@ fn width(elements: usize) -> usize {
 }
 
 impl Rules for Attention {
+    fn attends(&self) -> bool {
+        true
+    }
+
     fn why_not(&self, asked: &Asked<'_>) -> Option<String> {
         let aligned = asked.alignment.iter().all(|bytes| *bytes >= 16);
         let unaligned = || (!aligned).then(|| "queries, keys and values have to begin at multiples of 16 bytes".into());
@@ -131,8 +105,8 @@ impl Rules for Attention {
             (gaps && needs_order(asked.epilogue, Mainloop::Attention)).then(|| {
                 let [queries, _] = attention.lengths(asked.shape);
                 format!(
-                    "the epilogue reduces along rows, counts or packs them, and sequences of {queries} queries are not whole tiles \
-                     of {LARGEST_TILE}"
+                    "the epilogue reduces along rows, counts or packs them, and sequences of {queries} queries are not whole \
+                     tiles of {LARGEST_TILE}"
                 )
             })
         })
@@ -141,37 +115,20 @@ impl Rules for Attention {
     fn candidates(&self, request: &TileRequest<'_>) -> Vec<Tried> {
         let Some(attention) = request.operation.attention() else { return Vec::new() };
         let (width, bn) = (width(attention.width()), width(request.shape.n));
-        let tried = |bm: usize, warps: usize, keys: usize, min_blocks: usize, wgmma: bool| {
+        let wide = width.max(bn) > 64;
+        let tried = |shape: &Shaped| {
+            let &Shaped { bm, warps, keys, blocks, wgmma, cost } = shape;
             // One swizzle serves wgmma: lines of 128 bytes.
             let [bn, width] = if wgmma { [bn, width].map(|x| x.max(64)) } else { [bn, width] };
             let shape = TileShape::Attention { keys, stages: if wgmma { 3 } else { 2 }, width, wgmma };
+            let min_blocks = blocks[usize::from(wide)];
             let tile = Tile { bm, bn, shape, threads: 32 * warps, min_blocks };
-            let m = attention.padded_rows(request.shape, bm);
-            let padded = TileRequest { shape: Shape { m, ..request.shape }, ..*request };
-            // A warp with 32 queries loads keys and values half as often.
-            let share = if wgmma {
-                0.6
-            } else if bm / warps == 32 {
-                1.0
-            } else {
-                1.2
-            };
-            let time = waves(&tile, &padded) * bm as f64 * share * (request.shape.k as f64 + 64.0);
+            let padded = Shape { m: attention.padded_rows(request.shape, bm), ..request.shape };
+            let waves = waves(&tile, &TileRequest { shape: padded, ..*request });
+            let time = waves * bm as f64 * cost[usize::from(wide)] * (request.shape.k as f64 + 64.0);
             Tried { tile, obstacle: None, time: Some(time) }
         };
-        let wide = width.max(bn) > 64;
-        let resident = |blocks: usize| if wide { blocks.div_ceil(2) } else { blocks };
-        let mut list = vec![
-            tried(128, 4, 64, 2, false),
-            tried(128, 8, 64, resident(2), false),
-            tried(64, 4, 64, resident(4), false),
-            tried(32, 2, 64, resident(6), false),
-        ];
-        if request.target.has_wgmma() {
-            list.extend([tried(128, 8, 64, resident(2), true), tried(64, 4, 64, resident(4), true)]);
-            list.extend([tried(128, 8, 128, 1, true), tried(64, 4, 128, resident(2), true)]);
-        }
-        list
+        SHAPED.iter().filter(|shape| !shape.wgmma || request.target.has_wgmma()).map(tried).collect()
     }
 
     fn broken_rule(&self, tile: &Tile, operation: Operation, _: [usize; 2], strip: usize) -> Option<&'static str> {

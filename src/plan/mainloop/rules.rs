@@ -150,6 +150,11 @@ pub(in crate::plan) trait Rules: Sync {
         true
     }
 
+    /// Whether it computes attentions, and nothing else.
+    fn attends(&self) -> bool {
+        false
+    }
+
     /// Whether kernels are persistent, fetch by TMA, and stage the epilogue's operands in shared memory.
     fn is_staged(&self) -> bool {
         false
