@@ -100,6 +100,32 @@ struct Keys {
     }
 };
 
+// The blocks of keys and values in shared memory, behind the queries.
+struct Ring {
+    u32 begin, next;
+    Copy<WIDTH, KEYS> keys;
+    Copy<BN, KEYS> values;
+
+    // Begins to copy the queries and the first blocks.
+    DEVICE Ring(const Params& p, const TileOrigin& tile, const Keys& of, u32 queries)
+        : begin(queries + QUERY_BYTES), next(begin), keys(of.first_key, p.key_ld, p.width),
+          values(of.first_value, p.ldb, p.n - tile.column) {
+        Copy<WIDTH, BM>(of.first_query(p, tile), p.lda, p.width).run(queries, p.queries - of.query);
+#pragma unroll
+        for (int block = 0; block < STAGES - 1; ++block) copy(p, of, block);
+    }
+    // Begins to copy the next block, if there is one.
+    DEVICE void copy(const Params& p, const Keys& of, int block) {
+        if (block < of.blocks) {
+            keys.run(next, p.keys - block * KEYS);
+            values.run(next + KEY_BYTES, p.keys - block * KEYS);
+        }
+        copy_async_commit();
+        next = next == begin + (STAGES - 1) * STAGE_BYTES ? begin : next + STAGE_BYTES;
+    }
+    DEVICE u32 stage(int block) const { return begin + u32(block % STAGES) * STAGE_BYTES; }
+};
+
 // What is known of the scores of a lane's queries: two for each 16 rows, 8 apart.
 struct Softmax {
     static constexpr int ROWS = 2 * TILES_M;

@@ -2,22 +2,8 @@
 DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const Keys keys(p, tile);
-    const u32 queries = shared_address(shared_memory), ring = queries + QUERY_BYTES;
-    Copy<WIDTH, KEYS> copy_keys(keys.first_key, p.key_ld, p.width);
-    Copy<BN, KEYS> copy_values(keys.first_value, p.ldb, p.n - tile.column);
-    u32 next_stage = ring;
-    // Begins to copy the next block, if there is one.
-    auto copy = [&](int block) {
-        if (block < keys.blocks) {
-            copy_keys.run(next_stage, p.keys - block * KEYS);
-            copy_values.run(next_stage + KEY_BYTES, p.keys - block * KEYS);
-        }
-        copy_async_commit();
-        next_stage = next_stage == ring + (STAGES - 1) * STAGE_BYTES ? ring : next_stage + STAGE_BYTES;
-    };
-    Copy<WIDTH, BM>(keys.first_query(p, tile), p.lda, p.width).run(queries, p.queries - keys.query);
-#pragma unroll
-    for (int block = 0; block < STAGES - 1; ++block) copy(block);
+    const u32 queries = shared_address(shared_memory);
+    Ring ring(p, tile, keys, queries);
 
     // Where this lane's lines of fragments begin: of queries, of keys and, transposed, of values.
     const u32 from_queries = queries + Queries::at(warp * WARP_M + (lane & 15), (lane >> 4) * 16);
@@ -31,8 +17,8 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
         // The block has arrived for every thread, and no thread reads the one before it any more.
         copy_async_wait<STAGES - 2>();
         __syncthreads();
-        copy(block + STAGES - 1);
-        const u32 stage = ring + u32(block % STAGES) * STAGE_BYTES;
+        ring.copy(p, keys, block + STAGES - 1);
+        const u32 stage = ring.stage(block);
 
         float scores[TILES_M][2 * PAIRS_K][4] = {};
 #pragma unroll

@@ -26,22 +26,8 @@ static_assert(TILES_M == 1 && WARPS % 4 == 0 && STAGES >= 3, "a warpgroup has 64
 DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[1][2 * PAIRS_N][4]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const Keys keys(p, tile);
-    const u32 queries = shared_address(shared_memory), ring = queries + QUERY_BYTES;
-    Copy<WIDTH, KEYS> copy_keys(keys.first_key, p.key_ld, p.width);
-    Copy<BN, KEYS> copy_values(keys.first_value, p.ldb, p.n - tile.column);
-    u32 next_stage = ring;
-    // Begins to copy the next block, if there is one.
-    auto copy = [&](int block) {
-        if (block < keys.blocks) {
-            copy_keys.run(next_stage, p.keys - block * KEYS);
-            copy_values.run(next_stage + KEY_BYTES, p.keys - block * KEYS);
-        }
-        copy_async_commit();
-        next_stage = next_stage == ring + (STAGES - 1) * STAGE_BYTES ? ring : next_stage + STAGE_BYTES;
-    };
-    Copy<WIDTH, BM>(keys.first_query(p, tile), p.lda, p.width).run(queries, p.queries - keys.query);
-#pragma unroll
-    for (int block = 0; block < STAGES - 1; ++block) copy(block);
+    const u32 queries = shared_address(shared_memory);
+    Ring ring(p, tile, keys, queries);
 
     const int query = keys.query + warp * WARP_M;
     // Waits until a block has arrived, for all threads. No thread reads the block before the one before it any more.
@@ -49,11 +35,11 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[1][
         copy_async_wait<STAGES - 3>();
         fence_proxy_async();
         __syncthreads();
-        if (block > 0) copy(block + STAGES - 2);
+        if (block > 0) ring.copy(p, keys, block + STAGES - 2);
     };
     // Begins to multiply queries and keys.
     auto multiply_keys = [&](int block, float (&scores)[1][2 * PAIRS_K][4]) {
-        const u32 stage = ring + u32(block % STAGES) * STAGE_BYTES;
+        const u32 stage = ring.stage(block);
 #pragma unroll
         for (int panel = 0; panel < WIDTH / 64; ++panel) {
             const u64 a = wgmma_descriptor(queries + panel * BM * 128 + warp / 4 * 8192, 0);
@@ -82,7 +68,7 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[1][
     }
     // Begins to multiply weights and values.
     auto multiply_values = [&](int block) {
-        const u64 values = wgmma_descriptor(ring + u32(block % STAGES) * STAGE_BYTES + KEY_BYTES, KEYS * 128);
+        const u64 values = wgmma_descriptor(ring.stage(block) + KEY_BYTES, KEYS * 128);
 #pragma unroll
         for (int step = 0; step < PAIRS_K; ++step) wgmma_of_values(acc[0], weights[step], values + step * 128);
         wgmma_commit();
