@@ -1,7 +1,8 @@
 //! Operations: computed storage as a node of candle's graph, and the way back.
 
 use crate::fused::{Differentiated, Given};
-use candle_core::{CpuStorage, CudaStorage, CustomOp1, CustomOp3, DType, Error, Layout, Result, Shape, Storage, Tensor};
+use crate::storage::Output;
+use candle_core::{CpuStorage, CudaStorage, CustomOp3, DType, Error, Layout, Result, Shape, Storage, Tensor};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Storage that was computed already: candle's operations hand theirs in when they are applied.
@@ -29,25 +30,6 @@ impl Computed {
             _ => Err(Error::msg("the operands are on a GPU, and the result is not")),
         }
     }
-}
-
-impl CustomOp1 for Computed {
-    fn name(&self) -> &'static str {
-        "postlude"
-    }
-
-    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
-        self.cpu()
-    }
-
-    fn cuda_fwd(&self, _: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
-        self.cuda()
-    }
-}
-
-/// Storage as a tensor without a history. `beside` is a tensor of the same device.
-pub(crate) fn tensor(beside: &Tensor, storage: Storage, extents: &[usize]) -> Result<Tensor> {
-    beside.apply_op1_no_bwd(&Computed { storage: Mutex::new(Some(storage)), shape: extents.into() })
 }
 
 /// A product whose gradients the derived epilogue computes.
@@ -142,28 +124,25 @@ fn of_one_format(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
 /// The result of a product as a node of candle's graph.
 pub(crate) fn node(
     (a, b): (&Tensor, &Tensor),
-    (storage, extents): (Storage, &[usize]),
+    result: Output,
     pair: Arc<Differentiated>,
-    given: Vec<(String, Given)>,
+    given: &[(String, Given)],
     saved: Vec<(String, Tensor)>,
 ) -> Result<Tensor> {
-    let tracked: Vec<(String, Tensor)> = given
-        .iter()
-        .filter_map(|(name, given)| match given {
-            Given::Tensor(tensor) if tensor.track_op() => Some((name.clone(), tensor.clone())),
-            _ => None,
-        })
-        .collect();
-    let packed = tracked.iter().map(|(name, tensor)| (name.clone(), tensor.shape().clone())).collect();
+    let tracked = given.iter().filter_map(|(name, given)| match given {
+        Given::Tensor(tensor) if tensor.track_op() => Some((name, tensor)),
+        _ => None,
+    });
+    let packed = tracked.clone().map(|(name, tensor)| (name.clone(), tensor.shape().clone())).collect();
     // Candle's operations have three operands. Further variables share the third one, which carries their gradients only.
-    let flat = tracked.iter().map(|(_, tensor)| tensor.flatten_all()).collect::<Result<Vec<_>>>()?;
+    let flat = tracked.map(|(_, tensor)| tensor.flatten_all()).collect::<Result<Vec<_>>>()?;
     let third = match &flat[..] {
         [] => a.clone(),
         [only] => only.clone(),
         all => Tensor::cat(&of_one_format(all)?, 0)?,
     };
-    let computed = Computed { storage: Mutex::new(Some(storage)), shape: extents.into() };
+    let computed = Computed { storage: Mutex::new(Some(result.storage)), shape: result.shape };
     // The operation keeps values alone: a history in it would keep the graph alive in a circle.
-    let given = given.into_iter().map(|(name, given)| (name, given.detached())).collect();
+    let given = given.iter().map(|(name, given)| (name.clone(), given.detached())).collect();
     a.apply_op3(b, &third, Product { computed, pair, given, saved, packed })
 }

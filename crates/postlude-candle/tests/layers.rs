@@ -8,6 +8,12 @@ use postlude_candle::{Activation, Gated, Linear, identity};
 mod support;
 use support::{close, draw};
 
+/// `tests/gpu.rs` runs the same tests elsewhere.
+#[allow(dead_code, reason = "not used there")]
+fn device() -> Result<candle_core::Device> {
+    Ok(candle_core::Device::Cpu)
+}
+
 /// Each format with the bound of a value, in parts of 1 and the value. Gradients add up more rounded numbers.
 const FORMATS: [(DType, f64); 4] = [(DType::F32, 1e-5), (DType::F64, 1e-12), (DType::F16, 4e-3), (DType::BF16, 3e-2)];
 
