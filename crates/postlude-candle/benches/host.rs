@@ -3,7 +3,7 @@
 //!
 //! `cargo bench -p postlude-candle --features cuda --bench host`. Calls go back to back in bursts that the GPU's queue takes
 //! without waiting, contenders alternate, and each figure is the median over the bursts with the tenth and ninetieth
-//! percentile. `docs/measurements/0054-calls-from-candle.md` has results.
+//! percentile.
 //!
 //! Without a GPU it says why it does nothing.
 #![allow(missing_docs, reason = "a benchmark")]
@@ -63,7 +63,8 @@ fn contest(title: &str, device: &Device, rounds: usize) -> Result<()> {
     let stream = cuda.cuda_stream();
     let drawn = |rows: usize, columns: usize| Tensor::randn(0f32, 1.0, (rows, columns), device)?.to_dtype(Theirs::F16);
     let (x, w, bias) = (drawn(EXTENT, EXTENT)?, drawn(EXTENT, EXTENT)?, drawn(1, EXTENT)?.flatten_all()?);
-    let epilogue = postlude::build::recipes::bias_activation(F16, F16, activation::gelu_tanh).map_err(candle_core::Error::wrap)?;
+    let epilogue =
+        postlude::build::recipes::bias_activation(F16, F16, activation::gelu_tanh).map_err(candle_core::Error::wrap)?;
 
     // What the library alone does: on memory of its own, with the same plan as the adapter's.
     let wrap = |error: postlude::Error| candle_core::Error::wrap(error);
@@ -93,15 +94,9 @@ fn contest(title: &str, device: &Device, rounds: usize) -> Result<()> {
             }),
         ),
         ("Linear::forward", Box::new(|| layer.forward(&x).map(drop))),
-        (
-            "Fused::apply",
-            Box::new(|| fused.apply(&x, &transposed, Arguments::new().tensor("bias", &bias)).map(drop)),
-        ),
+        ("Fused::apply", Box::new(|| fused.apply(&x, &transposed, Arguments::new().tensor("bias", &bias)).map(drop))),
         ("candle's product alone", Box::new(|| x.matmul(&weight.t()?).map(drop))),
-        (
-            "candle's product, bias and gelu",
-            Box::new(|| x.matmul(&weight.t()?)?.broadcast_add(&bias)?.gelu().map(drop)),
-        ),
+        ("candle's product, bias and gelu", Box::new(|| x.matmul(&weight.t()?)?.broadcast_add(&bias)?.gelu().map(drop))),
     ];
     let mut times = vec![Vec::new(); contenders.len()];
     for round in 0..rounds + 1 {

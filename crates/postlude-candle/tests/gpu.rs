@@ -56,37 +56,47 @@ fn product(x: &Tensor, w: &Tensor, b: &Tensor) -> Result<Tensor> {
 }
 
 /// Rows, columns and K: whole tiles, parts of tiles, one row, few columns, odd extents.
-const SHAPES: [[usize; 3]; 8] = [
-    [128, 128, 128],
-    [256, 384, 512],
-    [77, 50, 200],
-    [1, 264, 136],
-    [300, 129, 72],
-    [5, 7, 9],
-    [130, 8, 1000],
-    [4, 1024, 33],
-];
+const SHAPES: [[usize; 3]; 8] =
+    [[128, 128, 128], [256, 384, 512], [77, 50, 200], [1, 264, 136], [300, 129, 72], [5, 7, 9], [130, 8, 1000], [4, 1024, 33]];
 
-#[test]
-fn layers_of_any_shape_in_every_format() -> Result<()> {
-    for (format, bound) in FORMATS {
-        for [m, n, k] in SHAPES {
-            // Of such weights every K makes sums of the same size, and errors of a factor stay as small as the other factor.
-            let weights = |seed| draw(&[n, k], seed, format)? / (k as f64).sqrt();
-            let (x, w, b) = (draw(&[m, k], 1, format)?, weights(2)?, draw(&[n], 3, format)?);
-            let (up, c) = (weights(4)?, draw(&[n], 5, format)?);
-            let plain = Linear::new(w.clone(), None, identity)?.forward(&x)?;
-            close(&plain, &exact(&x)?.matmul(&exact(&w)?.t()?)?, bound)?;
-            let gelu = Linear::new(w.clone(), Some(b.clone()), activation::gelu)?.forward(&x)?;
-            close(&gelu, &product(&x, &w, &b)?.gelu_erf()?, bound)?;
-            let gate = Linear::new(w.clone(), Some(b.clone()), activation::silu)?;
-            let gated = Gated::new(gate, up.clone(), Some(c.clone()))?.forward(&x)?;
-            // The gate's output is rounded to the format before it multiplies.
-            let want = (product(&x, &w, &b)?.silu()? * product(&x, &up, &c)?)?;
-            close(&gated, &want, 2.0 * bound)?;
-        }
+fn layers_of_any_shape((format, bound): (Theirs, f64)) -> Result<()> {
+    for [m, n, k] in SHAPES {
+        // Of such weights every K makes sums of the same size, and errors of a factor stay as small as the other factor.
+        let weights = |seed| draw(&[n, k], seed, format)? / (k as f64).sqrt();
+        let (x, w, b) = (draw(&[m, k], 1, format)?, weights(2)?, draw(&[n], 3, format)?);
+        let (up, c) = (weights(4)?, draw(&[n], 5, format)?);
+        let plain = Linear::new(w.clone(), None, identity)?.forward(&x)?;
+        close(&plain, &exact(&x)?.matmul(&exact(&w)?.t()?)?, bound)?;
+        let gelu = Linear::new(w.clone(), Some(b.clone()), activation::gelu)?.forward(&x)?;
+        close(&gelu, &product(&x, &w, &b)?.gelu_erf()?, bound)?;
+        let gate = Linear::new(w.clone(), Some(b.clone()), activation::silu)?;
+        let gated = Gated::new(gate, up.clone(), Some(c.clone()))?.forward(&x)?;
+        // The gate's output is rounded to the format before it multiplies.
+        let want = (product(&x, &w, &b)?.silu()? * product(&x, &up, &c)?)?;
+        close(&gated, &want, 2.0 * bound)?;
     }
     Ok(())
+}
+
+// A test for each format: their kernels are compiled at the same time.
+#[test]
+fn layers_of_any_shape_in_f32() -> Result<()> {
+    layers_of_any_shape(FORMATS[0])
+}
+
+#[test]
+fn layers_of_any_shape_in_f64() -> Result<()> {
+    layers_of_any_shape(FORMATS[1])
+}
+
+#[test]
+fn layers_of_any_shape_in_f16() -> Result<()> {
+    layers_of_any_shape(FORMATS[2])
+}
+
+#[test]
+fn layers_of_any_shape_in_bf16() -> Result<()> {
+    layers_of_any_shape(FORMATS[3])
 }
 
 #[test]
