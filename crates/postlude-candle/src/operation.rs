@@ -96,12 +96,19 @@ impl CustomOp3 for Product {
     }
 }
 
-/// Candle's product. On the CPU candle has none of `bf16`: it is computed in `f32`, as elsewhere.
+/// Candle's product of operands in any layout. On a GPU candle takes whole matrices alone: others are copied first. On the
+/// CPU candle has none of `bf16`: it is computed in `f32`, as elsewhere.
 fn product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    if a.dtype() != DType::BF16 || !a.device().is_cpu() {
-        return a.broadcast_matmul(b);
+    match (a.device().is_cpu(), a.dtype()) {
+        (false, _) => whole(a)?.broadcast_matmul(&whole(b)?),
+        (true, DType::BF16) => a.to_dtype(DType::F32)?.broadcast_matmul(&b.to_dtype(DType::F32)?)?.to_dtype(a.dtype()),
+        (true, _) => a.broadcast_matmul(b),
     }
-    a.to_dtype(DType::F32)?.broadcast_matmul(&b.to_dtype(DType::F32)?)?.to_dtype(a.dtype())
+}
+
+/// The same numbers without gaps: a copy, unless the rows or the columns lie one after another.
+fn whole(tensor: &Tensor) -> Result<Tensor> {
+    if tensor.t()?.is_contiguous() { Ok(tensor.clone()) } else { tensor.contiguous() }
 }
 
 /// Tensors as candle can put them together: in one format, which holds the numbers of each.
