@@ -100,8 +100,8 @@ pub struct Product<'l> {
     description: sys::cublasLtMatmulDesc_t,
     /// The layouts of the first operand (our B), the second (our A), C and D.
     layouts: [sys::cublasLtMatrixLayout_t; 4],
-    /// Whether alpha and beta are integers.
-    integers: bool,
+    /// The format of alpha and beta.
+    scalars: DType,
     algorithms: Vec<sys::cublasLtMatmulHeuristicResult_t>,
 }
 
@@ -120,15 +120,14 @@ impl<'l> Product<'l> {
         let (b, d) = request.eight_bits.map_or((dtype, dtype), |eight| (eight.b, eight.d));
         let c = if matches!(d, E4M3 | E5M2) { BF16 } else { d };
         let layouts = [matrix(b, b_rows, b_columns)?, matrix(dtype, a_rows, a_columns)?, matrix(c, n, m)?, matrix(d, n, m)?];
-        let integers = d == I32;
-        let compute = if matches!(dtype, I8 | U8) {
-            sys::cublasComputeType_t::CUBLAS_COMPUTE_32I
-        } else {
-            sys::cublasComputeType_t::CUBLAS_COMPUTE_32F
+        let scalars = if matches!(d, I32 | F64) { d } else { F32 };
+        let compute = match dtype {
+            I8 | U8 => sys::cublasComputeType_t::CUBLAS_COMPUTE_32I,
+            F64 => sys::cublasComputeType_t::CUBLAS_COMPUTE_64F,
+            _ => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
         };
-        let scalars = if integers { sys::cudaDataType_t::CUDA_R_32I } else { sys::cudaDataType_t::CUDA_R_32F };
-        let description = result::create_matmul_desc(compute, scalars)?;
-        let mut product = Product { library, description, layouts, integers, algorithms: Vec::new() };
+        let description = result::create_matmul_desc(compute, format(scalars))?;
+        let mut product = Product { library, description, layouts, scalars, algorithms: Vec::new() };
         if request.eight_bits.is_some_and(|eight| eight.fast) {
             set(description, Attribute::CUBLASLT_MATMUL_DESC_FAST_ACCUM, &1i8)?;
         }
@@ -217,11 +216,11 @@ impl<'l> Product<'l> {
         let workspace = workspace.device_ptr_mut(stream).0;
         let [layout_b, layout_a, layout_c, layout_d] = self.layouts;
         let c = if beta == 0.0 && at.c == 0 { at.d } else { at.c };
-        let whole = [alpha as i32, beta as i32];
-        let [alpha, beta] = if self.integers {
-            [0, 1].map(|i| (&raw const whole[i]).cast::<c_void>())
-        } else {
-            [(&raw const alpha).cast(), (&raw const beta).cast()]
+        let (whole, double) = ([alpha as i32, beta as i32], [f64::from(alpha), f64::from(beta)]);
+        let [alpha, beta]: [*const c_void; 2] = match self.scalars {
+            I32 => [(&raw const whole[0]).cast(), (&raw const whole[1]).cast()],
+            F64 => [(&raw const double[0]).cast(), (&raw const double[1]).cast()],
+            _ => [(&raw const alpha).cast(), (&raw const beta).cast()],
         };
         // SAFETY: the handles live as long as `self`; the caller vouches for the addresses; the workspace has the size that the
         // algorithms were told, and is used by one stream.
@@ -257,6 +256,7 @@ fn format(dtype: DType) -> sys::cudaDataType_t {
         E5M2 => sys::cudaDataType_t::CUDA_R_8F_E5M2,
         I8 => sys::cudaDataType_t::CUDA_R_8I,
         I32 => sys::cudaDataType_t::CUDA_R_32I,
+        F64 => sys::cudaDataType_t::CUDA_R_64F,
         _ => sys::cudaDataType_t::CUDA_R_32F,
     }
 }

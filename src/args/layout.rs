@@ -98,12 +98,13 @@ impl MemoryLayout {
     /// # Errors
     /// If there are more than three axes, or an element lies beyond 2^63 bytes.
     pub fn contiguous(extents: &[usize]) -> Result<MemoryLayout, LayoutError> {
-        let mut strides = vec![1isize; extents.len()];
+        let mut strides = [1isize; MemoryLayout::AXES];
+        let strides = strides.get_mut(..extents.len()).ok_or(LayoutError::Axes { got: extents.len() })?;
         for axis in (1..extents.len()).rev() {
             let extent = isize::try_from(extents[axis].max(1)).map_err(|_| LayoutError::TooLarge)?;
             strides[axis - 1] = strides[axis].checked_mul(extent).ok_or(LayoutError::TooLarge)?;
         }
-        MemoryLayout::new(extents, &strides)
+        MemoryLayout::new(extents, strides)
     }
 
     /// The extents, outermost first.

@@ -86,6 +86,14 @@ impl DeviceBuffer<'_> {
         }
     }
 
+    /// Its address, for a look at its alignment. The stream waits for earlier writes, and nothing waits for the look.
+    pub(crate) fn address(&mut self, stream: &CudaStream) -> u64 {
+        let (address, guard) = self.pointer(stream);
+        // Dropping it would record an event that a launch records anyway. It owns nothing.
+        std::mem::forget(guard);
+        address
+    }
+
     /// Its address, ordered into the stream until the guard is dropped.
     pub(crate) fn pointer<'s>(&'s mut self, stream: &'s CudaStream) -> (u64, SyncOnDrop<'s>) {
         match &mut self.0 {
@@ -252,7 +260,7 @@ impl DeviceArgs<'_> {
         let mut problem = Problem::from(shape);
         for (name, given) in &mut self.given {
             let Given::Tensor { tensor, .. } = given else { continue };
-            let (address, _guard) = tensor.buffer.pointer(stream);
+            let address = tensor.buffer.address(stream);
             problem = problem.align(name, 1 << address.trailing_zeros().min(8));
             if let Some(ld) = tensor.leading_dimension {
                 problem = problem.ld(name, ld);

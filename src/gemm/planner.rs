@@ -116,7 +116,7 @@ fn key(shape: Shape, stream: &CudaStream, args: &mut DeviceArgs<'_>) -> Vec<u64>
     for (name, given) in &mut args.given {
         let Given::Tensor { tensor, .. } = given else { continue };
         key.push(crate::ir::fnv1a(name.bytes()));
-        let (address, _ordered) = tensor.buffer.pointer(stream);
+        let address = tensor.buffer.address(stream);
         key.push(u64::from(address.trailing_zeros().min(8)));
         let strides = |strides: [Option<usize>; 2]| strides.map(|stride| stride.map_or(u64::MAX, |stride| stride as u64));
         key.extend(strides([tensor.leading_dimension, tensor.batch_stride]));

@@ -5,6 +5,8 @@
 //! ```sh
 //! cargo run --release -p postlude-candle --example mnist_mlp
 //! ```
+//!
+//! With `--features cuda` it runs on a GPU.
 
 use candle_core::{DType, Device, Module, Result, Tensor, Var};
 use candle_nn::{AdamW, Optimizer, ParamsAdamW, loss};
@@ -15,8 +17,9 @@ const PIXELS: usize = 784;
 const CLASSES: usize = 10;
 
 fn main() -> Result<()> {
-    let (first, last, right) = train(&Device::Cpu, 60)?;
-    println!("loss {first:.3} -> {last:.3}, {:.0} % of new images right", 100.0 * right);
+    let device = Device::cuda_if_available(0)?;
+    let (first, last, right) = train(&device, 60)?;
+    println!("on {:?}: loss {first:.3} -> {last:.3}, {:.0} % of new images right", device.location(), 100.0 * right);
     Ok(())
 }
 

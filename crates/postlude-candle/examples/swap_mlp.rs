@@ -5,6 +5,8 @@
 //! ```sh
 //! cargo run --release -p postlude-candle --example swap_mlp
 //! ```
+//!
+//! With `--features cuda` both run on a GPU.
 
 use candle_core::{DType as Theirs, Device, Error, Module, Result, Tensor};
 use candle_nn::{LayerNorm, VarBuilder, VarMap, layer_norm, linear, linear_no_bias, ops};
@@ -18,8 +20,9 @@ const INNER: usize = 172;
 const WORDS: usize = 50;
 
 fn main() -> Result<()> {
-    for (name, difference) in compare(&Device::Cpu)? {
-        println!("{name}: logits differ by {difference:.1e} of the largest");
+    let device = Device::cuda_if_available(0)?;
+    for (name, difference) in compare(&device)? {
+        println!("{name} on {:?}: logits differ by {difference:.1e} of the largest", device.location());
     }
     Ok(())
 }

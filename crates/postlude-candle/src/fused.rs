@@ -1,8 +1,9 @@
 //! Fused products: an epilogue behind the product of two candle tensors.
 
 use crate::operation;
-use crate::storage::{Input, Wanted, lies, run};
-use candle_core::{Error, Result, Storage, Tensor};
+use crate::storage::{Input, Output, Wanted, lies, run};
+use candle_core::{Error, Result, Tensor};
+use postlude::args::MemoryLayout;
 use postlude::check::Role;
 use postlude::grad::Wrt;
 use postlude::ir::axes::{L, M, N};
@@ -19,10 +20,10 @@ pub(crate) enum Given {
 }
 
 impl Given {
-    pub(crate) fn detached(self) -> Given {
+    pub(crate) fn detached(&self) -> Given {
         match self {
             Given::Tensor(tensor) => Given::Tensor(tensor.detach()),
-            scalar => scalar,
+            Given::Scalar(number) => Given::Scalar(*number),
         }
     }
 
@@ -86,26 +87,28 @@ impl Fused {
     /// If arguments do not fit, with the library's text; if the epilogue has several outputs, or no derivative where one is
     /// asked for; if the device fails.
     pub fn apply(&self, a: &Tensor, b: &Tensor, arguments: Arguments) -> Result<Tensor> {
-        let Arguments { given } = arguments;
-        let mut names: Vec<String> = Vec::new();
-        for (name, given) in &given {
-            if matches!(given, Given::Tensor(tensor) if tensor.track_op()) {
-                names.push(name.clone());
-            }
-        }
-        if names.is_empty() && !a.track_op() && !b.track_op() {
-            let mut outputs = self.product.run(a, Some(b), &given)?;
+        self.apply_to(a, b, &arguments)
+    }
+
+    /// `apply` with arguments that the caller keeps.
+    pub(crate) fn apply_to(&self, a: &Tensor, b: &Tensor, Arguments { given }: &Arguments) -> Result<Tensor> {
+        let is_tracked = |(_, given): &&(String, Given)| matches!(given, Given::Tensor(tensor) if tensor.track_op());
+        if !a.track_op() && !b.track_op() && !given.iter().any(|given| is_tracked(&given)) {
+            let mut outputs = self.product.run(a, Some(b), given)?;
             return match (outputs.pop(), outputs.is_empty()) {
-                (Some((_, storage, extents)), true) => operation::tensor(a, storage, &extents),
+                (Some(output), true) => Ok(output.into_tensor()),
                 _ => Err(Error::msg("`apply` returns one output, and the epilogue has several: use `apply_all`")),
             };
         }
+        let names = given.iter().filter(is_tracked).map(|(name, _)| name.clone()).collect();
         let pair = self.differentiated(names, dtype(a)?)?;
-        let mut outputs = pair.forward.run(a, Some(b), &given)?;
-        let visible = outputs.iter().position(|(name, ..)| *name == pair.through);
-        let (_, storage, extents) = outputs.remove(visible.ok_or_else(|| Error::msg("the epilogue has no output"))?);
-        let saved = outputs.into_iter().map(|(name, storage, extents)| Ok((name, operation::tensor(a, storage, &extents)?)));
-        operation::node((a, b), (storage, &extents), pair.clone(), given, saved.collect::<Result<_>>()?)
+        let mut outputs = pair.forward.run(a, Some(b), given)?;
+        let visible = pair.forward.outputs.iter().position(|(name, _)| *name == pair.through);
+        let visible = visible.ok_or_else(|| Error::msg("the epilogue has no output"))?;
+        let result = outputs.remove(visible);
+        let mut names = pair.forward.outputs.iter().map(|(name, _)| name).filter(|name| **name != pair.through);
+        let saved = outputs.into_iter().filter_map(|output| Some((names.next()?.clone(), output.into_tensor()))).collect();
+        operation::node((a, b), result, pair.clone(), given, saved)
     }
 
     /// Every output of the epilogue, in its order, without gradients.
@@ -113,8 +116,7 @@ impl Fused {
     /// # Errors
     /// If arguments do not fit, or the device fails.
     pub fn apply_all(&self, a: &Tensor, b: &Tensor, arguments: Arguments) -> Result<Vec<Tensor>> {
-        let outputs = self.product.run(a, Some(b), &arguments.given)?;
-        outputs.into_iter().map(|(_, storage, extents)| operation::tensor(a, storage, &extents)).collect()
+        Ok(self.product.run(a, Some(b), &arguments.given)?.into_iter().map(Output::into_tensor).collect())
     }
 
     fn differentiated(&self, names: Vec<String>, format: DType) -> Result<Arc<Differentiated>> {
@@ -124,8 +126,7 @@ impl Fused {
         }
         let (names, _) = &key;
         let epilogue = &self.product.epilogue;
-        let outputs = epilogue.arguments().iter().filter(|argument| matches!(argument.role, Role::Output(_))).count();
-        if outputs != 1 {
+        if self.product.outputs.len() != 1 {
             return Err(Error::msg("gradients need an epilogue of one output: `apply_all` computes without them"));
         }
         let wrt = names.iter().fold(Wrt::accumulator(), |wrt, name| wrt.and(name));
@@ -163,8 +164,9 @@ impl Differentiated {
         let upstream = upstream.contiguous()?;
         let mut dz = None;
         let mut others = Vec::new();
-        for (name, storage, extents) in self.backward.run(&upstream, None, &all)? {
-            let gradient = operation::tensor(&upstream, storage, &extents)?;
+        let names = self.backward.outputs.iter().map(|(name, _)| name);
+        for (name, output) in names.zip(self.backward.run(&upstream, None, &all)?) {
+            let gradient = output.into_tensor();
             match name.strip_prefix("grad_") {
                 Some("acc") => dz = Some(gradient),
                 Some(name) => others.push((name.to_owned(), gradient)),
@@ -178,9 +180,17 @@ impl Differentiated {
 /// An epilogue on candle tensors, without a history.
 pub(crate) struct Runner {
     epilogue: Epilogue,
-    gemms: Mutex<HashMap<Operation, Arc<Gemm>>>,
+    /// What it stores, in its order.
+    outputs: Vec<(String, Operand)>,
+    /// A product for each way in which operands have lain.
+    products: Mutex<Vec<Arc<Product>>>,
+}
+
+/// The epilogue behind a product of operands that lie in one way.
+pub(crate) struct Product {
+    pub gemm: Gemm,
     #[cfg(feature = "cuda")]
-    planners: crate::storage::cuda::Planners,
+    pub planners: crate::storage::cuda::Planners,
 }
 
 impl std::fmt::Debug for Runner {
@@ -206,42 +216,41 @@ pub(crate) fn dtype(tensor: &Tensor) -> Result<DType> {
 
 impl Runner {
     fn new(epilogue: &Epilogue) -> Runner {
-        Runner {
-            epilogue: epilogue.clone(),
-            gemms: Mutex::default(),
-            #[cfg(feature = "cuda")]
-            planners: Default::default(),
-        }
-    }
-
-    /// Runs behind the product, or over `a`. Returns each output's name, storage and extents.
-    fn run(&self, a: &Tensor, b: Option<&Tensor>, given: &[(String, Given)]) -> Result<Vec<(String, Storage, Vec<usize>)>> {
-        let (operation, shape) = operation_of(a, b)?;
-        let batched = a.rank() > 2 || b.is_some_and(|b| b.rank() > 2);
-        let outputs = self.epilogue.arguments().iter().filter_map(|argument| match argument.role {
+        let outputs = epilogue.arguments().iter().filter_map(|argument| match argument.role {
             Role::Output(operand) => Some((argument.name.to_string(), operand)),
             _ => None,
         });
-        let wanted = outputs.map(|(name, operand)| wanted(name, operand, shape, batched)).collect::<Result<Vec<_>>>()?;
-        let mut inputs: Vec<(&str, Input<'_>)> = Vec::new();
+        Runner { outputs: outputs.collect(), epilogue: epilogue.clone(), products: Mutex::default() }
+    }
+
+    /// Runs behind the product, or over `a`. Returns the outputs in their order.
+    fn run(&self, a: &Tensor, b: Option<&Tensor>, given: &[(String, Given)]) -> Result<Vec<Output>> {
+        let (operation, shape) = operation_of(a, b)?;
+        let batched = a.rank() > 2 || b.is_some_and(|b| b.rank() > 2);
+        let wanted = self.outputs.iter().map(|(name, operand)| wanted(name, *operand, shape, batched));
+        let wanted = wanted.collect::<Result<Vec<_>>>()?;
+        let mut inputs: Vec<(&str, Input<'_>)> = Vec::with_capacity(2 + given.len());
         if b.is_some() || self.epilogue.checked().accumulator().is_some() {
             inputs.push(("a", Input::Tensor(a)));
         }
         inputs.extend(b.map(|b| ("b", Input::Tensor(b))));
         inputs.extend(given.iter().map(|(name, given)| (name.as_str(), given.input())));
-        let gemm = {
-            let mut gemms = self.gemms.lock().unwrap_or_else(PoisonError::into_inner);
-            gemms.entry(operation).or_insert_with(|| Arc::new(Gemm::of(operation, &self.epilogue))).clone()
-        };
-        let storages = run(
+        run(&self.product(operation), shape, &inputs, &wanted)
+    }
+
+    /// The product of operands that lie so. There are few ways, so a search is faster than a hash.
+    fn product(&self, operation: Operation) -> Arc<Product> {
+        let mut products = self.products.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(product) = products.iter().find(|product| product.gemm.operation() == operation) {
+            return product.clone();
+        }
+        let made = Arc::new(Product {
+            gemm: Gemm::of(operation, &self.epilogue),
             #[cfg(feature = "cuda")]
-            &self.planners,
-            &gemm,
-            shape,
-            &inputs,
-            &wanted,
-        )?;
-        Ok(wanted.into_iter().zip(storages).map(|(wanted, storage)| (wanted.name, storage, wanted.extents)).collect())
+            planners: Default::default(),
+        });
+        products.push(made.clone());
+        made
     }
 }
 
@@ -270,7 +279,7 @@ fn operation_of(a: &Tensor, b: Option<&Tensor>) -> Result<(Operation, Shape)> {
 }
 
 /// An output of the size that it needs. Candle makes contiguous tensors, so a column-major output has its axes exchanged.
-fn wanted(name: String, operand: Operand, shape: Shape, batched: bool) -> Result<Wanted> {
+fn wanted(name: &str, operand: Operand, shape: Shape, batched: bool) -> Result<Wanted<'_>> {
     if operand.axes.is_matrix() && operand.order == Order::ColumnMajor {
         return Err(Error::msg(format!("output `{name}`: candle's new tensors are row-major: store it so, and take `t()`")));
     }
@@ -280,5 +289,11 @@ fn wanted(name: String, operand: Operand, shape: Shape, batched: bool) -> Result
     if operand.dtype.is_packed() {
         columns = columns.map(|columns| columns.next_multiple_of(operand.dtype.run()) / 8);
     }
-    Ok(Wanted { name, dtype: operand.dtype, extents: entries.into_iter().chain(rows).chain(columns).collect() })
+    let (mut extents, mut rank) = ([0; MemoryLayout::AXES], 0);
+    for extent in [entries, rows, columns].into_iter().flatten() {
+        extents[rank] = extent;
+        rank += 1;
+    }
+    let layout = MemoryLayout::contiguous(&extents[..rank]).map_err(Error::wrap)?;
+    Ok(Wanted { name, dtype: operand.dtype, layout })
 }

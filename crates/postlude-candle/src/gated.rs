@@ -23,7 +23,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Gated {
     gate: Linear,
-    weight: Tensor,
+    /// The weights as an operand of the product.
+    transposed: Tensor,
     bias: Option<Tensor>,
     fused: Arc<Fused>,
 }
@@ -32,7 +33,7 @@ impl Gated {
     /// A layer of this gate, and of the weights (N x K) and the bias (N) of the product beside it.
     ///
     /// # Errors
-    /// If the format of the weights has none in Postlude.
+    /// If the format of the weights has none in Postlude, or the weights are not a matrix.
     pub fn new(gate: Linear, weight: Tensor, bias: Option<Tensor>) -> Result<Gated> {
         let format = crate::fused::dtype(&weight)?;
         let epilogue = Epilogue::build(|e| {
@@ -40,7 +41,7 @@ impl Gated {
             e.store("d", z * e.load("gate", format), format);
         });
         let fused = Arc::new(Fused::new(&epilogue.map_err(Error::wrap)?));
-        Ok(Gated { gate, weight, bias, fused })
+        Ok(Gated { gate, transposed: weight.t()?, bias, fused })
     }
 
     /// The layer whose output multiplies the other product's.
@@ -55,7 +56,7 @@ impl Module for Gated {
         behind_rows(x, |x| {
             let arguments = Arguments::new().tensor("gate", &self.gate.forward(x)?);
             let arguments = self.bias.iter().fold(arguments, |arguments, bias| arguments.tensor("bias", bias));
-            self.fused.apply(x, &self.weight.t()?, arguments)
+            self.fused.apply_to(x, &self.transposed, &arguments)
         })
     }
 }

@@ -23,7 +23,11 @@ pub type Activation = fn(Expr<'_>) -> Expr<'_>;
 #[derive(Clone, Debug)]
 pub struct Linear {
     weight: Tensor,
+    /// The same memory as an operand of the product. It is a node of candle's graph if the weights are a variable.
+    transposed: Tensor,
     bias: Option<Tensor>,
+    /// The bias, if there is one.
+    arguments: Arguments,
     fused: Arc<Fused>,
 }
 
@@ -31,14 +35,15 @@ impl Linear {
     /// A layer of these weights. [`identity`] leaves the sum as it is.
     ///
     /// # Errors
-    /// If the format of the weights has none in Postlude.
+    /// If the format of the weights has none in Postlude, or the weights are not a matrix.
     pub fn new(weight: Tensor, bias: Option<Tensor>, activation: Activation) -> Result<Linear> {
         let format = dtype(&weight)?;
         let epilogue = Epilogue::build(|e| {
             e.store("d", activation(summed(e, format, bias.is_some())), format);
         });
         let fused = Arc::new(Fused::new(&epilogue.map_err(Error::wrap)?));
-        Ok(Linear { weight, bias, fused })
+        let arguments = bias.iter().fold(Arguments::new(), |arguments, bias| arguments.tensor("bias", bias));
+        Ok(Linear { transposed: weight.t()?, weight, bias, arguments, fused })
     }
 
     /// The weights, N x K.
@@ -60,8 +65,7 @@ pub fn identity(z: Expr<'_>) -> Expr<'_> {
 impl Module for Linear {
     /// Takes any number of axes in front of the last one.
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let arguments = self.bias.iter().fold(Arguments::new(), |arguments, bias| arguments.tensor("bias", bias));
-        behind_rows(x, |x| self.fused.apply(x, &self.weight.t()?, arguments))
+        behind_rows(x, |x| self.fused.apply_to(x, &self.transposed, &self.arguments))
     }
 }
 

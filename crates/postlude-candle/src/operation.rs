@@ -1,7 +1,8 @@
 //! Operations: computed storage as a node of candle's graph, and the way back.
 
 use crate::fused::{Differentiated, Given};
-use candle_core::{CpuStorage, CudaStorage, CustomOp1, CustomOp3, DType, Error, Layout, Result, Shape, Storage, Tensor};
+use crate::storage::Output;
+use candle_core::{CpuStorage, CudaStorage, CustomOp3, DType, Error, Layout, Result, Shape, Storage, Tensor};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Storage that was computed already: candle's operations hand theirs in when they are applied.
@@ -29,25 +30,6 @@ impl Computed {
             _ => Err(Error::msg("the operands are on a GPU, and the result is not")),
         }
     }
-}
-
-impl CustomOp1 for Computed {
-    fn name(&self) -> &'static str {
-        "postlude"
-    }
-
-    fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
-        self.cpu()
-    }
-
-    fn cuda_fwd(&self, _: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
-        self.cuda()
-    }
-}
-
-/// Storage as a tensor without a history. `beside` is a tensor of the same device.
-pub(crate) fn tensor(beside: &Tensor, storage: Storage, extents: &[usize]) -> Result<Tensor> {
-    beside.apply_op1_no_bwd(&Computed { storage: Mutex::new(Some(storage)), shape: extents.into() })
 }
 
 /// A product whose gradients the derived epilogue computes.
@@ -114,12 +96,19 @@ impl CustomOp3 for Product {
     }
 }
 
-/// Candle's product. On the CPU candle has none of `bf16`: it is computed in `f32`, as elsewhere.
+/// Candle's product of operands in any layout. On a GPU candle takes whole matrices alone: others are copied first. On the
+/// CPU candle has none of `bf16`: it is computed in `f32`, as elsewhere.
 fn product(a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    if a.dtype() != DType::BF16 || !a.device().is_cpu() {
-        return a.broadcast_matmul(b);
+    match (a.device().is_cpu(), a.dtype()) {
+        (false, _) => whole(a)?.broadcast_matmul(&whole(b)?),
+        (true, DType::BF16) => a.to_dtype(DType::F32)?.broadcast_matmul(&b.to_dtype(DType::F32)?)?.to_dtype(a.dtype()),
+        (true, _) => a.broadcast_matmul(b),
     }
-    a.to_dtype(DType::F32)?.broadcast_matmul(&b.to_dtype(DType::F32)?)?.to_dtype(a.dtype())
+}
+
+/// The same numbers without gaps: a copy, unless the rows or the columns lie one after another.
+fn whole(tensor: &Tensor) -> Result<Tensor> {
+    if tensor.t()?.is_contiguous() { Ok(tensor.clone()) } else { tensor.contiguous() }
 }
 
 /// Tensors as candle can put them together: in one format, which holds the numbers of each.
@@ -142,28 +131,25 @@ fn of_one_format(tensors: &[Tensor]) -> Result<Vec<Tensor>> {
 /// The result of a product as a node of candle's graph.
 pub(crate) fn node(
     (a, b): (&Tensor, &Tensor),
-    (storage, extents): (Storage, &[usize]),
+    result: Output,
     pair: Arc<Differentiated>,
-    given: Vec<(String, Given)>,
+    given: &[(String, Given)],
     saved: Vec<(String, Tensor)>,
 ) -> Result<Tensor> {
-    let tracked: Vec<(String, Tensor)> = given
-        .iter()
-        .filter_map(|(name, given)| match given {
-            Given::Tensor(tensor) if tensor.track_op() => Some((name.clone(), tensor.clone())),
-            _ => None,
-        })
-        .collect();
-    let packed = tracked.iter().map(|(name, tensor)| (name.clone(), tensor.shape().clone())).collect();
+    let tracked = given.iter().filter_map(|(name, given)| match given {
+        Given::Tensor(tensor) if tensor.track_op() => Some((name, tensor)),
+        _ => None,
+    });
+    let packed = tracked.clone().map(|(name, tensor)| (name.clone(), tensor.shape().clone())).collect();
     // Candle's operations have three operands. Further variables share the third one, which carries their gradients only.
-    let flat = tracked.iter().map(|(_, tensor)| tensor.flatten_all()).collect::<Result<Vec<_>>>()?;
+    let flat = tracked.map(|(_, tensor)| tensor.flatten_all()).collect::<Result<Vec<_>>>()?;
     let third = match &flat[..] {
         [] => a.clone(),
         [only] => only.clone(),
         all => Tensor::cat(&of_one_format(all)?, 0)?,
     };
-    let computed = Computed { storage: Mutex::new(Some(storage)), shape: extents.into() };
+    let computed = Computed { storage: Mutex::new(Some(result.storage)), shape: result.shape };
     // The operation keeps values alone: a history in it would keep the graph alive in a circle.
-    let given = given.into_iter().map(|(name, given)| (name, given.detached())).collect();
+    let given = given.iter().map(|(name, given)| (name.clone(), given.detached())).collect();
     a.apply_op3(b, &third, Product { computed, pair, given, saved, packed })
 }

@@ -1,5 +1,7 @@
 //! Storage: candle's memory as arguments of a launch, and outputs in candle's memory.
 
+use crate::fused::Product;
+use candle_core::op::BackpropOp;
 use candle_core::{CpuStorage, Error, Layout, Result, Storage, Tensor};
 use postlude::args::{HostBuffer, MemoryLayout};
 use postlude::{DType, Gemm, HostArgs, IntoTensor, Shape, Tensor as Memory};
@@ -10,11 +12,24 @@ pub(crate) enum Input<'a> {
     Scalar(f64),
 }
 
-/// An output to make: its name, its format, and its extents.
-pub(crate) struct Wanted {
-    pub name: String,
+/// An output to make: its name, its format, and how it lies.
+pub(crate) struct Wanted<'a> {
+    pub name: &'a str,
     pub dtype: DType,
-    pub extents: Vec<usize>,
+    pub layout: MemoryLayout,
+}
+
+/// An output in candle's memory.
+pub(crate) struct Output {
+    pub storage: Storage,
+    pub shape: candle_core::Shape,
+}
+
+impl Output {
+    /// A tensor without a history.
+    pub fn into_tensor(self) -> Tensor {
+        Tensor::from_storage(self.storage, self.shape, BackpropOp::none(), false)
+    }
 }
 
 /// A number as the scalar of that name takes it.
@@ -26,10 +41,18 @@ fn constant(gemm: &Gemm, name: &str, number: f64) -> postlude::ir::Constant {
     }
 }
 
-/// Extents and strides of a tensor.
+/// Extents and strides of a tensor. With too many axes it is an error, whatever the strides.
 pub(crate) fn lies(layout: &Layout) -> Result<MemoryLayout> {
-    let strides: Vec<isize> = layout.stride().iter().map(|stride| *stride as isize).collect();
-    MemoryLayout::new(layout.dims(), &strides).map_err(Error::wrap)
+    let mut strides = [0isize; MemoryLayout::AXES];
+    for (ours, theirs) in strides.iter_mut().zip(layout.stride()) {
+        *ours = theirs.cast_signed();
+    }
+    let rank = layout.dims().len();
+    let lies = match strides.get(..rank) {
+        Some(strides) => MemoryLayout::new(layout.dims(), strides),
+        None => MemoryLayout::new(layout.dims(), &vec![0; rank]),
+    };
+    lies.map_err(Error::wrap)
 }
 
 fn no_format(storage: &impl std::fmt::Debug) -> Error {
@@ -51,8 +74,8 @@ fn host<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<Memory<HostBuffe
 }
 
 /// New memory of candle for an output. Bit masks are bytes.
-fn new_host(wanted: &Wanted) -> Result<CpuStorage> {
-    let elements = wanted.extents.iter().product();
+fn new_host(wanted: &Wanted<'_>) -> Result<CpuStorage> {
+    let elements = wanted.layout.span();
     Ok(match wanted.dtype {
         DType::F32 => CpuStorage::F32(vec![0.0; elements]),
         DType::F64 => CpuStorage::F64(vec![0.0; elements]),
@@ -69,7 +92,7 @@ fn unstorable(dtype: DType) -> Error {
     Error::msg(format!("candle has no tensors of {dtype}: store another format"))
 }
 
-fn written<'a>(storage: &'a mut CpuStorage, wanted: &Wanted) -> Result<Memory<HostBuffer<'a>>> {
+fn written<'a>(storage: &'a mut CpuStorage, wanted: &Wanted<'_>) -> Result<Memory<HostBuffer<'a>>> {
     macro_rules! borrowed {
         ($($variant:ident),*) => {
             match storage {
@@ -78,18 +101,18 @@ fn written<'a>(storage: &'a mut CpuStorage, wanted: &Wanted) -> Result<Memory<Ho
             }
         };
     }
-    let layout = MemoryLayout::contiguous(&wanted.extents).map_err(Error::wrap)?;
-    Ok(borrowed!(U8, I32, BF16, F16, F32, F64, F8E4M3).laid_out(layout))
+    Ok(borrowed!(U8, I32, BF16, F16, F32, F64, F8E4M3).laid_out(wanted.layout))
 }
 
-/// Computes on the device of `a`, and returns the outputs in candle's memory.
-pub(crate) fn run(
-    #[cfg(feature = "cuda")] planners: &cuda::Planners,
-    gemm: &Gemm,
-    shape: Shape,
-    inputs: &[(&str, Input<'_>)],
-    wanted: &[Wanted],
-) -> Result<Vec<Storage>> {
+/// Computes on the device of the inputs, and returns the outputs in candle's memory.
+pub(crate) fn run(product: &Product, shape: Shape, inputs: &[(&str, Input<'_>)], wanted: &[Wanted<'_>]) -> Result<Vec<Output>> {
+    let storages = storages(product, shape, inputs, wanted)?;
+    let outputs = storages.into_iter().zip(wanted);
+    Ok(outputs.map(|(storage, wanted)| Output { storage, shape: wanted.layout.extents().into() }).collect())
+}
+
+fn storages(product: &Product, shape: Shape, inputs: &[(&str, Input<'_>)], wanted: &[Wanted<'_>]) -> Result<Vec<Storage>> {
+    let gemm = &product.gemm;
     let guards: Vec<_> = inputs
         .iter()
         .map(|(_, input)| match input {
@@ -99,7 +122,7 @@ pub(crate) fn run(
         .collect();
     #[cfg(feature = "cuda")]
     if let Some(device) = guards.iter().flatten().find_map(|(storage, _)| cuda::device(storage)) {
-        return cuda::run(planners, &device, gemm, shape, inputs, &guards, wanted);
+        return cuda::run(product, device, shape, inputs, &guards, wanted);
     }
     let mut storages = wanted.iter().map(new_host).collect::<Result<Vec<_>>>()?;
     let mut args = HostArgs::new();
@@ -114,7 +137,7 @@ pub(crate) fn run(
         };
     }
     for (wanted, storage) in wanted.iter().zip(&mut storages) {
-        args = args.output(&wanted.name, written(storage, wanted)?);
+        args = args.output(wanted.name, written(storage, wanted)?);
     }
     gemm.reference(shape, args).map_err(Error::wrap)?;
     Ok(storages.into_iter().map(Storage::Cpu).collect())
@@ -133,11 +156,11 @@ pub(crate) mod cuda {
     use postlude::{Device, DeviceArgs};
     use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-    /// The planners of one operation, one for each device.
+    /// The planners of one product, one for each device.
     pub(crate) type Planners = Mutex<Vec<(Device, Arc<Planner>)>>;
 
-    pub(super) fn device(storage: &Storage) -> Option<CudaDevice> {
-        if let Storage::Cuda(storage) = storage { Some(storage.device.clone()) } else { None }
+    pub(super) fn device(storage: &Storage) -> Option<&CudaDevice> {
+        if let Storage::Cuda(storage) = storage { Some(&storage.device) } else { None }
     }
 
     /// Postlude's device of a context.
@@ -170,10 +193,9 @@ pub(crate) mod cuda {
                 }
             }
 
-            fn written<'a>(slice: &'a mut CudaStorageSlice, wanted: &Wanted) -> Result<Memory<DeviceBuffer<'a>>> {
-                let layout = MemoryLayout::contiguous(&wanted.extents).map_err(Error::wrap)?;
+            fn written<'a>(slice: &'a mut CudaStorageSlice, wanted: &Wanted<'_>) -> Result<Memory<DeviceBuffer<'a>>> {
                 Ok(match slice {
-                    $(CudaStorageSlice::$variant(slice) => slice.into_tensor().laid_out(layout),)*
+                    $(CudaStorageSlice::$variant(slice) => slice.into_tensor().laid_out(wanted.layout),)*
                     _ => return Err(unstorable(wanted.dtype)),
                 })
             }
@@ -184,9 +206,9 @@ pub(crate) mod cuda {
         U8 u8, I32 i32, BF16 postlude::half::bf16, F16 postlude::half::f16, F32 f32, F64 f64, F8E4M3 postlude::float8::F8E4M3
     }
 
-    fn new_slice(device: &CudaDevice, wanted: &Wanted) -> Result<CudaStorageSlice> {
+    fn new_slice(device: &CudaDevice, wanted: &Wanted<'_>) -> Result<CudaStorageSlice> {
         // The driver cannot allocate zero bytes.
-        let elements = wanted.extents.iter().product::<usize>().max(1);
+        let elements = wanted.layout.span().max(1);
         macro_rules! allocated {
             ($variant:ident) => {{
                 #[allow(unsafe_code, reason = "candle's allocator leaves the elements as they are")]
@@ -207,17 +229,28 @@ pub(crate) mod cuda {
         })
     }
 
+    /// The planner of a product in a context.
+    fn planner(product: &Product, context: &Arc<CudaContext>) -> Result<Arc<Planner>> {
+        let mut planners = product.planners.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, planner)) = planners.iter().find(|(device, _)| device.context() == context) {
+            return Ok(planner.clone());
+        }
+        let device = opened(context)?;
+        let planner = Arc::new(Planner::new(&product.gemm, &device));
+        planners.push((device, planner.clone()));
+        Ok(planner)
+    }
+
     pub(super) fn run(
-        planners: &Planners,
+        product: &Product,
         device: &CudaDevice,
-        gemm: &Gemm,
         shape: Shape,
         inputs: &[(&str, Input<'_>)],
         guards: &[Option<(StorageRef<'_>, &Layout)>],
-        wanted: &[Wanted],
+        wanted: &[Wanted<'_>],
     ) -> Result<Vec<Storage>> {
         let stream = device.cuda_stream();
-        let opened = opened(stream.context())?;
+        let planner = planner(product, stream.context())?;
         let mut slices = wanted.iter().map(|wanted| new_slice(device, wanted)).collect::<Result<Vec<_>>>()?;
         let mut views = Vec::with_capacity(inputs.len());
         for ((name, _), guard) in inputs.iter().zip(guards) {
@@ -232,28 +265,14 @@ pub(crate) mod cuda {
         let mut args = DeviceArgs::new();
         for ((name, input), view) in inputs.iter().zip(&views) {
             args = match (input, view) {
-                (Input::Scalar(number), _) => args.scalar(name, constant(gemm, name, *number)),
+                (Input::Scalar(number), _) => args.scalar(name, constant(&product.gemm, name, *number)),
                 (_, Some((view, layout))) => args.input(name, view.tensor().laid_out(*layout)),
                 (Input::Tensor(_), None) => args,
             };
         }
         for (wanted, slice) in wanted.iter().zip(&mut slices) {
-            args = args.output(&wanted.name, written(slice, wanted)?);
+            args = args.output(wanted.name, written(slice, wanted)?);
         }
-        let planner = {
-            let mut planners = planners.lock().unwrap_or_else(PoisonError::into_inner);
-            match planners
-                .iter()
-                .find(|(device, planner)| device.context() == opened.context() && planner.gemm().operation() == gemm.operation())
-            {
-                Some((_, planner)) => planner.clone(),
-                None => {
-                    let planner = Arc::new(Planner::new(gemm, &opened));
-                    planners.push((opened, planner.clone()));
-                    planner
-                }
-            }
-        };
         planner.execute(shape, &stream, &mut args).map_err(Error::wrap)?;
         drop(args);
         drop(views);
