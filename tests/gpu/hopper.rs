@@ -385,6 +385,19 @@ fn neighbours_stay_untouched() {
     }
 }
 
+/// Without K the ring of stages holds what the kernel before left in shared memory.
+#[test]
+fn nothing_to_multiply_is_zero() {
+    if !is_hopper() {
+        return;
+    }
+    for tile in [ping_pong(128, 128, 6), cooperative(128, 64, 8)] {
+        let gemm = Gemm::new(F16, TN, &recipes::identity(F16).unwrap()).tile(tile);
+        Case::new(&gemm, Shape::new(2048, 2048, 512)).fill("a", |_, _| f64::NAN).run();
+        Case::new(&gemm, Shape::new(2048, 2048, 0)).run();
+    }
+}
+
 #[test]
 fn batches() {
     if !is_hopper() {
