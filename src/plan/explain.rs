@@ -28,8 +28,8 @@ impl KernelPlan {
             let names: Vec<String> = self.before.iter().map(|plan| plan.tile.mainloop().to_string()).collect();
             let _ = writeln!(
                 out,
-                "kernels       {}: {} reduce(s) what blocks wait for; then the kernel below: {} bytes of scratch. One kernel does not \
-                 do it: {}",
+                "kernels       {}: {} reduce(s) what blocks wait for; then the kernel below: {} bytes of scratch. One kernel \
+                 does not do it: {}",
                 self.before.len() + 1,
                 names.join(", "),
                 self.scratch,

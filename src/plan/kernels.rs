@@ -100,27 +100,29 @@ fn reducing(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
             in_passes(request, "one goes over M and N, and tiles of the product have parts of that".into())
         }
         Ok(is_transposed) if operation.multiplies() => behind_product(request, across(is_transposed)),
+        // A tile is that of one kernel, or of the last of several.
+        Ok(is_transposed) if request.preferences.tile.is_some() && (all || across(is_transposed)) => {
+            let several = || in_passes(request, "the tile that was asked for is of the last kernel".into());
+            planner::one(request).or_else(|error| several().map_err(|_| error))
+        }
         Ok(_) if all => all_at_once(request),
-        Ok(is_transposed) if across(is_transposed) && request.preferences.tile.is_none() => {
+        Ok(is_transposed) if across(is_transposed) => {
             in_passes(request, "the matrices lie across what is reduced, and are large".into())
         }
         Ok(_) => planner::one(request),
     }
 }
 
-/// Plans an epilogue that reduces over all rows and columns of a matrix: in one kernel, whose blocks have a whole matrix each, or
-/// in several.
+/// Plans an epilogue that reduces over all rows and columns of a matrix: in one kernel, whose blocks have a whole matrix each,
+/// or in several.
 fn all_at_once(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
     let one = match planner::one(request) {
-        Err(PlanError::NoTile(choice)) if request.preferences.tile.is_none() => {
+        Err(PlanError::NoTile(choice)) => {
             let why = choice.reason(|_| true).unwrap_or_else(|| "no block has a whole matrix".into());
             return in_passes(request, why);
         }
         one => one?,
     };
-    if request.preferences.tile.is_some() {
-        return Ok(one);
-    }
     let several = in_passes(request, String::new());
     let Ok(mut several) = several else { return Ok(one) };
     let [whole, parts] = [time_of_whole(&one, request), time_of_passes(&several, request)];
@@ -136,8 +138,8 @@ fn all_at_once(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
     Ok(several)
 }
 
-/// Bytes that one multiprocessor reads in a second while the others wait, and bytes that blocks find in the L2 cache again, at twice
-/// the pace. Neither is fitted: matrices of a few kilobytes and of many megabytes do not depend on them.
+/// Bytes that one multiprocessor reads in a second while the others wait, and bytes that blocks find in the L2 cache again, at
+/// twice the pace. Neither is fitted: matrices of a few kilobytes and of many megabytes do not depend on them.
 const ALONE: f64 = 5e10;
 const CACHED: f64 = 3e7;
 

@@ -5,7 +5,8 @@
 //! reductions from there, and combines them over the row. So memory is read once, and values that stages share are
 //! computed again. A row that is too long to be held is read again for each stage, mostly from the L2 cache.
 //!
-//! Where something is reduced over all rows and columns, a block may hold a whole matrix, and each of its threads gets the result.
+//! Where something is reduced over all rows and columns, a block may hold a whole matrix, and each of its threads gets the
+//! result.
 //!
 //! Behind a product, one kernel does both if a tile of Hopper's mainloop has whole rows: four lanes then hold a row as
 //! accumulators. Otherwise several tiles share a row. There the product stores its accumulators, and a second kernel computes

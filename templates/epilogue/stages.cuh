@@ -8,7 +8,8 @@
         for (int i = 0; i < STRIP; ++i) {{ r.monoid }}::take(r.{{ r.name }}, {{ r.terms }}); // {{ r.node }}
 {% endfor %}    } else { // elements outside of the matrix do not count
 {% for r in stage.reductions %}#pragma unroll
-        for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>({% if whole %}s.row < p.m && {% endif %}s.at(i) < p.n, r.{{ r.name }}, {{ r.terms }});
+        for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>({# -#}
+            {% if whole %}s.row < p.m && {% endif %}s.at(i) < p.n, r.{{ r.name }}, {{ r.terms }});
 {% endfor %}    }
 }
 DEVICE void epilogue_reduce_{{ stage.number }}(const Params& p, const TileValues& t, RowValues& r, const Strip& s, int& turn) {

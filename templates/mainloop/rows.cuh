@@ -2,7 +2,8 @@
 //
 // GROUP threads share a row, SPAN columns of it at a time, each thread VISITS strips. A block has AT_ONCE * TOGETHER rows.
 {% if whole %}// A tile is a whole matrix, because something is reduced over all of it.
-{% endif %}{% if holds_rows %}// The threads hold a row in the format of memory, and every stage starts from there: memory is read once.
+{% endif %}{# -#}
+{% if holds_rows %}// The threads hold a row in the format of memory, and every stage starts from there: memory is read once.
 {% elif whole %}// It is larger than the threads can hold, so each stage reads it again.
 {% else %}// A row is longer than the threads can hold, so each stage reads it again.
 {% endif %}//

@@ -27,7 +27,9 @@ template <class M, int SHARERS> DEVICE typename M::State combine_threads(typenam
     }
     return s;
 }
-template <class M> DEVICE typename M::State combine_row(typename M::State s, int& turn) { return combine_threads<M, GROUP>(s, turn); }
+template <class M> DEVICE typename M::State combine_row(typename M::State s, int& turn) {
+    return combine_threads<M, GROUP>(s, turn);
+}
 {% if whole %}template <class M> DEVICE typename M::State combine_block(typename M::State s, int& turn) {
     return combine_threads<M, THREADS>(s, turn);
 }

@@ -245,7 +245,8 @@ fn matrices_that_come_to_one_number() {
     run_all(&cases);
 }
 
-/// Columns, batch entries and everything beside rows: kernels that leave results for each other, behind nothing and behind products.
+/// Columns, batch entries and everything beside rows: kernels that leave results for each other, behind nothing and behind
+/// products.
 #[test]
 fn kernels_that_wait_for_each_other() {
     let every_axis = Epilogue::build(|e| {
