@@ -61,6 +61,31 @@ fn cases(d: DType) -> Result<Vec<Case>> {
     ])
 }
 
+/// Norms of images, whose groups of channels are bands of columns, and one scale for a matrix, with their shapes.
+fn matrices(d: DType) -> Result<Vec<(Case, Shape)>> {
+    let norm = Norm { weights: Some(d), residual: None };
+    let case = |name, epilogue| Case { name, epilogue, reads: 1, writes: 1 };
+    let group = |name, columns, side: usize, channels| -> Result<(Case, Shape)> {
+        let shape = Shape::matrix(side * side, channels).batched(ELEMENTS / (side * side * channels));
+        Ok((case(name, recipes::group_norm(columns, norm, d)?), shape))
+    };
+    let scaled = Epilogue::build(|e| {
+        let scale = e.acc().absmax_over(M | N) / 448.0;
+        e.store("d", e.acc() / scale, d);
+        e.store("scale", scale, F32.pointer());
+    })?;
+    let columns = Epilogue::build(|e| e.store("d", e.acc() - e.acc().mean_over(M), d))?;
+    Ok(vec![
+        group("group norm, 64^2", 10, 64, 320)?,
+        group("group norm, 32^2", 20, 32, 640)?,
+        group("group norm, 16^2", 40, 16, 1280)?,
+        group("group norm, 512^2", 4, 512, 128)?,
+        group("instance norm, 56^2", 1, 56, 64)?,
+        (case("scale of a matrix", scaled), Shape::matrix(8192, 8192)),
+        (case("columns", columns), Shape::matrix(65_536, 1024)),
+    ])
+}
+
 fn run(device: &Device, rounds: usize) -> Result<()> {
     let stream = device.context().new_stream()?;
     println!("{:<20} {:>5} {:>6} {:>9} {:>9} {:>6}  tile", "", "", "N", "copy", "kernel", "share");
@@ -77,6 +102,10 @@ fn run(device: &Device, rounds: usize) -> Result<()> {
                 }
             }
         }
+        for (case, shape) in matrices(*d)? {
+            let gemm = Gemm::pointwise(*d, Order::RowMajor, &case.epilogue);
+            measure(device, &stream, &case, *d, shape, &gemm, rounds)?;
+        }
     }
     Ok(())
 }
@@ -91,16 +120,17 @@ fn measure(
     rounds: usize,
 ) -> Result<()> {
     let plan = gemm.plan(device, shape)?;
+    let elements = shape.m * shape.n * shape.batch;
     let mut memory: Vec<(String, DType, bool, CudaSlice<u8>)> = Vec::new();
     for argument in case.epilogue.arguments() {
         if let Some(operand) = argument.role.operand() {
             let along = |axis, extent| if operand.axes.contains(axis) { extent } else { 1 };
-            let bytes = operand.dtype.bytes(along(M, shape.m) * along(N, shape.n));
+            let bytes = operand.dtype.bytes(along(M, shape.m) * along(N, shape.n) * along(L, shape.batch));
             memory.push((argument.name.to_string(), operand.dtype, argument.role.is_written(), stream.alloc_zeros(bytes)?));
         }
     }
-    let (a, mut b) = (stream.alloc_zeros::<u8>(2 * ELEMENTS)?, stream.alloc_zeros::<u8>(2 * ELEMENTS)?);
-    let reads = memory.iter().filter(|(_, _, written, bytes)| !written && bytes.len() == 2 * ELEMENTS).count() + 1;
+    let (a, mut b) = (stream.alloc_zeros::<u8>(2 * elements)?, stream.alloc_zeros::<u8>(2 * elements)?);
+    let reads = memory.iter().filter(|(_, _, written, bytes)| !written && bytes.len() == 2 * elements).count() + 1;
     assert_eq!(reads, case.reads, "{}", case.epilogue);
     let mut launch = || -> Result<()> {
         let mut args = DeviceArgs::new().input("a", Tensor::of_device_bytes(d, &a));
@@ -112,11 +142,11 @@ fn measure(
         }
         Ok(plan.execute(stream, &mut args)?)
     };
-    let bytes = (2 * ELEMENTS * (case.reads + case.writes)) as f64;
+    let bytes = (2 * elements * (case.reads + case.writes)) as f64;
     let (mut kernel, mut copy) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         kernel.push(bytes / seconds(stream, &mut launch)? / 1e9);
-        let both = (4 * ELEMENTS) as f64;
+        let both = (4 * elements) as f64;
         copy.push(both / seconds(stream, &mut || Ok(stream.memcpy_dtod(&a, &mut b)?))? / 1e9);
     }
     let median = |figures: &mut Vec<f64>| {
@@ -126,10 +156,11 @@ fn measure(
     let (kernel, copy) = (median(&mut kernel), median(&mut copy));
     let (name, tile, info) = (case.name, plan.kernel().plan.tile, &plan.kernel().cubin.info);
     println!(
-        "{name:<20} {d:>5} {:>6} {copy:>9.0} {kernel:>9.0} {:>6.3}  {tile}, {} registers",
+        "{name:<20} {d:>5} {:>6} {copy:>9.0} {kernel:>9.0} {:>6.3}  {tile}, {} registers, {} kernel(s)",
         shape.n,
         kernel / copy,
-        info.registers
+        info.registers,
+        plan.kernel().before.len() + 1
     );
     Ok(())
 }

@@ -275,6 +275,7 @@
 //! | --- | --- |
 //! | softmax | [`softmax_over`](Expr::softmax_over), [`recipes::softmax`](build::recipes::softmax): over a matrix one kernel, behind a product one where a tile has whole rows, otherwise two |
 //! | layer norm, RMS norm | [`recipes::layer_norm`](build::recipes::layer_norm), [`recipes::rms_norm`](build::recipes::rms_norm), or what you make of [`mean_over`](Expr::mean_over) |
+//! | group norm, instance norm | [`recipes::group_norm`](build::recipes::group_norm), or `mean_over((M \| N).bands(8))` |
 //! | cross-entropy | [`recipes::cross_entropy`](build::recipes::cross_entropy), with its gradient |
 //! | argmax, argmin | [`Monoid::ArgMax`], [`Monoid::ArgMin`] |
 //! | top-k | [`top_k_over`](Expr::top_k_over); [`recipes::top_k`](build::recipes::top_k), [`recipes::top_k_softmax`](build::recipes::top_k_softmax) |
@@ -420,7 +421,7 @@ pub mod prelude {
     pub use crate::gemm::{Conv, Gemm, RanOn};
     pub use crate::grad::Wrt;
     pub use crate::ir::axes::{L, M, N};
-    pub use crate::ir::{CustomOp, Monoid, Operand, Order, Registry, Side};
+    pub use crate::ir::{CustomOp, Monoid, Operand, Order, Over, Registry, Side};
     pub use crate::problem::{
         ConvShape,
         Layout::{self, NN, NT, TN, TT},

@@ -3,7 +3,7 @@
 //!
 //! A line stands here as it stands there; blanks do not count.
 
-use postlude::build::recipes;
+use postlude::build::recipes::{self, Norm};
 use postlude::compat::cublaslt::{self, Formats};
 use postlude::compat::paddle::{Activation, FusedGemmEpilogue};
 use postlude::layer::{Linear, Step};
@@ -165,6 +165,7 @@ fn values() -> Result {
         e.gather("table", F32, e.load("index", I32.over(M)));
         z.softmax_over(N);
         z * (z.mean_square_over(N) + 1e-6).rsqrt();
+        z.mean_square_over(N.bands(64));
         e.load("gate", F16).silu() * e.acc();
         e.load("keep", Bits8).select(z * (1.0 / 0.9), 0.0);
     }
@@ -242,7 +243,8 @@ fn epilogues_by_name() -> Result {
     recipes::linear_combination(F16, F16)?;
     let closure = |e: &Builder| e.store("d", e.acc(), F16);
     let epilogue = Epilogue::build(closure)?;
-    let rows = [recipes::top_k(2)?, recipes::top_k_softmax(2, F16)?];
+    let groups = recipes::group_norm(8, Norm { weights: Some(F16), residual: None }, F16)?;
+    let rows = [recipes::top_k(2)?, recipes::top_k_softmax(2, F16)?, groups];
     for other in [recipes::bias_activation(F16, F16, relu)?, recipes::residual(F16, F16, silu)?].into_iter().chain(rows) {
         assert_ne!(epilogue, other);
     }

@@ -127,9 +127,13 @@ proptest! {
             4 => request(Style::everything(), false),
             1 => request(Style::everything(), true),
             2 => request(Style { steps: 150, stores: 8, ..Style::everything() }, false),
-            2 => request(Style { inner: Some(N), ..Style::everything() }, false),
-            1 => request(Style { inner: Some(M), operand_sums: false, ..Style::everything() }, false),
-            1 => request(Style { inner: Some(N), operand_sums: false, ..Style::everything() }, true),
+            2 => request(Style { inner: Some(N.into()), ..Style::everything() }, false),
+            1 => request(Style { inner: Some(M.into()), operand_sums: false, ..Style::everything() }, false),
+            1 => request(Style { inner: Some((M | N).into()), operand_sums: false, ..Style::everything() }, false),
+            1 => request(Style { inner: Some(N.bands(32)), operand_sums: false, ..Style::everything() }, false),
+            1 => request(Style { inner: Some((M | N).bands(8)), operand_sums: false, ..Style::everything() }, false),
+            1 => request(Style { inner: Some(N.into()), operand_sums: false, ..Style::everything() }, true),
+            1 => request(Style { inner: Some((M | N).into()), operand_sums: false, ..Style::everything() }, true),
         ],
         target in select(TARGETS.to_vec()),
         shape in select(SHAPES.to_vec()),
@@ -138,8 +142,8 @@ proptest! {
         if nvrtc() {
             let epilogue = Epilogue::from_graph(graph).expect("a well-typed graph");
             if let Ok(plan) = operation(&epilogue).math(math).kernel_plan(target, 108, shape) {
-                if let Some(split) = &plan.split {
-                    compiles(&split.product)?;
+                for (plan, _) in plan.earlier(shape) {
+                    compiles(plan)?;
                 }
                 compiles(&plan)?;
             }

@@ -67,6 +67,9 @@ impl Texts {
         if let Some(split) = &plan.split {
             self.add(format!("{name}, product"), &split.product);
         }
+        for (number, plan) in plan.before.iter().enumerate() {
+            self.add(format!("{name}, before {number}"), plan);
+        }
         let source = plan.source().expect("a source");
         let text = digest(source.text());
         let launch = digest((plan.explain(), plan.shared_memory(), plan.grid(SHAPES[2]), plan.params.size));

@@ -35,6 +35,7 @@ fn kernels() -> Vec<(String, KernelPlan)> {
         if let Some(split) = &plan.split {
             out.push((format!("{name}, product"), KernelPlan::clone(&split.product)));
         }
+        out.extend(plan.before.iter().map(|plan| (format!("{name}, before"), plan.clone())));
         out.push((name, plan));
     };
     for (name, epilogue) in &all {

@@ -52,7 +52,8 @@ fn fault(job: &Job) -> Option<String> {
         Ok(kernel) => kernel,
         Err(error) => return Some(format!("{error}")),
     };
-    wrong(&job.name, &kernel).or_else(|| kernel.split.as_ref().and_then(|product| wrong(&job.name, product)))
+    let mut kernels = [&kernel].into_iter().chain(kernel.split.iter().chain(&kernel.before).map(|kernel| &**kernel));
+    kernels.find_map(|kernel| wrong(&job.name, kernel))
 }
 
 fn wrong(name: &str, kernel: &Kernel) -> Option<String> {

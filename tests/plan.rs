@@ -8,7 +8,7 @@ use postlude::plan::{
 };
 use postlude::prelude::*;
 use postlude::target::Target;
-use postlude::{Gemm, Operation};
+use postlude::{Gemm, Operation, PoolKind, Pooling};
 
 const TARGETS: [Target; 5] = [Target::SM_75, Target::SM_80, Target::SM_86, Target::SM_89, Target::SM_90A];
 
@@ -866,24 +866,108 @@ fn convolutions_of_few_channels_have_mainloops() {
     }
 }
 
+/// What one block has all of is one kernel; what it has not takes several, and the plan says why.
+#[test]
+fn reductions_that_blocks_share_take_several_kernels() {
+    let plan = |gemm: &Gemm, shape| gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap();
+    let build = |build: &dyn Fn(&postlude::Builder)| Gemm::pointwise(F32, Order::RowMajor, &Epilogue::build(build).unwrap());
+    let norm = build(&|e| {
+        let centred = e.acc() - e.acc().mean_over(M | N);
+        e.store("d", centred * (centred.mean_square_over(M | N) + 1e-5).rsqrt(), F32);
+    });
+    for (shape, kernels, said) in [
+        (Shape::matrix(64, 64), 1, "held in registers of one block"),
+        (Shape::matrix(200, 100).batched(512), 1, "held in registers of one block"),
+        (Shape::matrix(100, 256).batched(528), 1, "held in registers of one block"),
+        (Shape::matrix(150, 256).batched(528), 1, "is read 3 times"),
+        (Shape::matrix(110, 257).batched(528), 1, "is read 3 times"),
+        (Shape::matrix(1024, 256).batched(512), 1, "is read 3 times"),
+        (Shape::matrix(4096, 4096), 3, "several are estimated to be faster"),
+        (Shape::matrix(100_000, 40), 3, "every number of a tile is from 1 to 65536"),
+    ] {
+        let plan = plan(&norm, shape);
+        assert_eq!(plan.before.len() + 1, kernels, "{shape}: {}", plan.explain());
+        assert!(plan.explain().contains(said), "{shape}: {}", plan.explain());
+        if kernels > 1 {
+            assert!(plan.explain().contains("kernel 1 of 3") && plan.scratch > 0, "{}", plan.explain());
+        }
+    }
+    // A product leaves its accumulators with the first results.
+    let scaled = Epilogue::build(|e| {
+        let z = e.acc() + e.load("bias", F32.over(N));
+        let scale = z.absmax_over(M | N) / 448.0;
+        e.store("d", z / scale, E4M3);
+        e.store("scale", scale, F32.pointer().batched());
+    });
+    let behind = plan(&Gemm::new(F16, TN, &scaled.unwrap()), Shape::new(4096, 4096, 1024));
+    let mainloops: Vec<_> = behind.before.iter().chain([&behind]).map(|plan| plan.tile.mainloop()).collect();
+    assert_eq!(mainloops, [Mainloop::Sm90a, Mainloop::Pointwise], "{}", behind.explain());
+    assert_eq!((behind.mainloop(), behind.before[0].program.reductions.len()), (Mainloop::Sm90a, 1));
+    // Rows stay inside of a kernel, beside columns that are not.
+    let mixed = plan(&build(&|e| e.store("d", e.acc().sum_over(M) - e.acc().sum_over(N), F32)), Shape::matrix(64, 64));
+    assert_eq!((mixed.before.len(), mixed.tile.mainloop()), (1, Mainloop::Rows));
+    assert!(mixed.explain().contains("one goes over [M] and another over [N]"), "{}", mixed.explain());
+    let vector = plan(
+        &build(&|e| {
+            e.store("d", e.acc(), F32);
+            e.store("least", e.load("bias", F32.over(N)).min_over(N), F32.over(N));
+        }),
+        Shape::matrix(64, 64),
+    );
+    assert!(vector.before.is_empty() && vector.tile.mainloop() == Mainloop::Rows, "{}", vector.explain());
+    // Large columns are read along their lines, small ones at once.
+    let columns = build(&|e| e.store("d", e.acc() - e.acc().mean_over(M), F32));
+    assert!(plan(&columns, Shape::matrix(64, 64)).before.is_empty());
+    assert_eq!(plan(&columns, Shape::matrix(4096, 1024)).before.len(), 1);
+    // What a pool comes to, too.
+    let pooling = Pooling::new(PoolKind::Max, ConvShape::windows(2, [16, 16, 32], [2, 2])).unwrap();
+    let pooled = Epilogue::build(|e| e.store("d", e.acc() - e.acc().mean_over(N), F32)).unwrap();
+    let pool = plan(&Gemm::pool(F32, pooling, &pooled), pooling.shape());
+    assert_eq!(pool.before.len(), 1, "{}", pool.explain());
+}
+
+/// Bands of columns are tiles of their own; those that no block has all of become bands of a single row.
+#[test]
+fn bands_are_tiles() {
+    let plan = |columns: usize, shape: Shape| {
+        let epilogue = recipes::group_norm(columns, recipes::Norm::default(), F16).unwrap();
+        Gemm::pointwise(F16, Order::RowMajor, &epilogue).kernel_plan(Target::SM_90A, 132, shape).unwrap()
+    };
+    for columns in [2, 8, 10, 20, 30, 40, 60, 80] {
+        let plan = plan(columns, Shape::matrix(32 * 32, 32 * columns).batched(16));
+        assert!(plan.before.is_empty() && plan.tile.bn == columns, "{}", plan.explain());
+        assert!(plan.explain().contains(&format!("in bands of {columns} columns")), "{}", plan.explain());
+    }
+    let large = plan(40, Shape::matrix(512 * 512, 1280));
+    assert_eq!(large.before.len(), 4, "sums over rows, twice, each before bands of them: {}", large.explain());
+    let instances = plan(1, Shape::matrix(256 * 256, 64).batched(8));
+    assert_eq!(instances.before.len(), 2, "{}", instances.explain());
+    // Heads of a row.
+    let heads = Epilogue::build(|e| {
+        let rstd = (e.acc().mean_square_over(N.bands(128)) + 1e-6).rsqrt();
+        e.store("d", e.acc() * rstd * e.load("weight", F16.over(N)), F16);
+    });
+    let heads = Gemm::pointwise(F16, Order::RowMajor, &heads.unwrap());
+    let plan = heads.kernel_plan(Target::SM_90A, 132, Shape::matrix(8192, 4096)).unwrap();
+    assert!(plan.tile.bn == 128 && plan.explain().contains("memory is read once"), "{}", plan.explain());
+}
+
 #[test]
 fn reductions_that_no_kernel_has_are_refused_in_words() {
     let refused = |build: &dyn Fn(&postlude::Builder)| {
         let epilogue = Epilogue::build(build).unwrap();
-        Gemm::pointwise(F32, Order::RowMajor, &epilogue)
-            .kernel_plan(Target::SM_90A, 132, Shape::matrix(64, 64))
-            .unwrap_err()
-            .to_string()
+        let gemm = Gemm::pointwise(F32, Order::RowMajor, &epilogue);
+        gemm.kernel_plan(Target::SM_90A, 132, Shape::matrix(64, 64)).unwrap_err().to_string()
     };
-    let both = refused(&|e| e.store("d", e.acc() - e.acc().mean_over(M | N), F32));
-    assert!(both.contains("one goes over [M,N]") && both.contains("store the result with `Builder::reduce`"), "{both}");
-    let mixed = refused(&|e| e.store("d", e.acc().sum_over(M) - e.acc().sum_over(N), F32));
-    assert!(mixed.contains("over [M] and another over [N]") || mixed.contains("over [N] and another over [M]"), "{mixed}");
-    let vector = refused(&|e| {
-        e.store("d", e.acc(), F32);
-        e.store("least", e.load("bias", F32.over(N)).min_over(N), F32.over(N));
+    let bands = refused(&|e| e.store("d", e.acc().sum_over(N.bands(8)) + e.acc().sum_over(N.bands(16)), F32));
+    assert!(bands.contains("one goes over [N/8] and another over [N/16]") && bands.contains("not kept"), "{bands}");
+    let prime = refused(&|e| e.store("d", e.acc() - e.acc().max_over(N.bands(1009)), F32));
+    assert!(prime.contains("do not share bands of 1009 columns"), "{prime}");
+    let first = refused(&|e| {
+        let place = e.reduce_over([e.acc(), e.column().cast(F32).cast(I32)], Monoid::ArgMax, (M | N).bands(8));
+        e.store("d", e.acc() + place.cast(F32) + e.acc().sum_over(N), F32);
     });
-    assert!(vector.contains("`least` is a vector over [N], the axis that is reduced over"), "{vector}");
+    assert!(first.contains("`argmax` over [M,N/8] does not follow from its results"), "{first}");
     let softmax = recipes::softmax(recipes::Mask::None, F16).unwrap();
     let split = Gemm::new(F16, TN, &softmax).split_k(4).kernel_plan(Target::SM_90A, 132, Shape::new(64, 64, 4096)).unwrap_err();
     assert!(split.to_string().contains("the kernel that reduces rows adds up no parts"), "{split}");

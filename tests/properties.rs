@@ -227,12 +227,8 @@ fn tile() -> impl Strategy<Value = Tile> {
             [number(), number()].prop_map(|[run, taps]| TileShape::Depthwise { run, taps }),
             number().prop_map(|cluster| TileShape::Gemv { cluster }),
             Just(TileShape::Pointwise),
-            ([number(), number(), number()], any::<bool>()).prop_map(|([group, span, together], ahead)| TileShape::Rows {
-                group,
-                span,
-                together,
-                ahead
-            }),
+            ([number(), number(), number()], [any::<bool>(), any::<bool>()])
+                .prop_map(|([group, span, together], [ahead, whole])| TileShape::Rows { group, span, together, ahead, whole }),
         ];
     ([number(), number(), number(), number()], shape).prop_map(|([bm, bn, threads, min_blocks], shape)| Tile {
         bm,
@@ -258,7 +254,7 @@ fn changed(mut tile: Tile, (place, number): (usize, usize)) -> Tile {
         TileShape::Depthwise { run, taps } => numbers.extend([run, taps]),
         TileShape::Gemv { cluster } => numbers.push(cluster),
         TileShape::Pointwise => {}
-        TileShape::Rows { group, span, together, ahead: _ } => numbers.extend([group, span, together]),
+        TileShape::Rows { group, span, together, ahead: _, whole: _ } => numbers.extend([group, span, together]),
     }
     let place = place % numbers.len();
     *numbers[place] = number;

@@ -3,6 +3,23 @@
 //! The result varies along the axes of the operand that the reduction does not go over, so a sum over N of a matrix is
 //! one value for each row, and broadcasts along the row where it is used.
 //!
+//! One of the axes may be taken in bands: `N.bands(64)` are the columns of a head, and `(M | N).bands(8)` a group of channels
+//! of an image, whose pixels are rows. Each band comes to one value, which every element of the band gets.
+//!
+//! ```
+//! use postlude::prelude::*;
+//! // The columns of each head over the root of their mean square.
+//! Epilogue::build(|e| {
+//!     let rstd = (e.acc().mean_square_over(N.bands(64)) + 1e-6).rsqrt();
+//!     e.store("d", e.acc() * rstd * e.load("weight", F16.over(N)), F16);
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Rows cost least: the threads that share a row read it once. Over both axes (`M | N`) one kernel does it where a block has a
+//! whole matrix. What blocks share takes a kernel for each level of reductions, and
+//! [`explain`](crate::plan::KernelPlan::explain) has them all.
+//!
 //! ```
 //! use postlude::prelude::*;
 //! // A layer norm, from its definition.
@@ -21,9 +38,8 @@
 
 use super::expr::{Builder, Expr};
 use super::into::IntoElement;
-use crate::ir::axes::Axes;
 use crate::ir::graph::{Coordinate, Node, NodeId};
-use crate::ir::{Monoid, Op};
+use crate::ir::{Monoid, Op, Over};
 use std::panic::Location;
 
 impl Builder {
@@ -31,7 +47,8 @@ impl Builder {
     /// of the elements. [`reduce`](Builder::reduce) stores such a result instead.
     ///
     /// An element is one value, or as many as the monoid takes, in an array. Every element of the output takes part,
-    /// whether or not the value varies from one to the next: the sum over N of 1 is N. [`ArgMax`](Monoid::ArgMax) and
+    /// whether or not the value varies from one to the next: the sum over N of 1 is N. Bands of an axis
+    /// ([`Axes::bands`](crate::ir::Axes::bands)) come to one result each. [`ArgMax`](Monoid::ArgMax) and
     /// [`ArgMin`](Monoid::ArgMin) take the coordinate along the axis for an index, unless one is given.
     ///
     /// ```
@@ -43,20 +60,20 @@ impl Builder {
     /// # }).unwrap();
     /// ```
     #[track_caller]
-    pub fn reduce_over<'g>(&'g self, element: impl IntoElement<'g>, monoid: Monoid, over: Axes) -> Expr<'g> {
-        self.reduced(element, monoid, over, Location::caller())
+    pub fn reduce_over<'g>(&'g self, element: impl IntoElement<'g>, monoid: Monoid, over: impl Into<Over>) -> Expr<'g> {
+        self.reduced(element, monoid, over.into(), Location::caller())
     }
 
     pub(super) fn reduced<'g>(
         &'g self,
         element: impl IntoElement<'g>,
         monoid: Monoid,
-        over: Axes,
+        over: Over,
         built_at: &'static Location<'static>,
     ) -> Expr<'g> {
         let mut args: Vec<NodeId> = element.into_values(self, built_at).into_iter().map(|value| value.id).collect();
         if monoid.is_indexed() && args.len() == 1 {
-            let index = Coordinate::along(over);
+            let index = Coordinate::along(over.axes);
             args.extend(index.map(|index| self.push(Node::Coordinate(index), Some(built_at)).id));
         }
         self.push(Node::Reduce { monoid, over, args }, Some(built_at))
@@ -71,8 +88,8 @@ macro_rules! reductions {
                 $(#[doc = $doc])+
                 $(#[doc(alias = $alias)])*
                 #[track_caller]
-                pub fn $method(self, axes: Axes) -> Expr<'g> {
-                    self.builder.reduced(self, Monoid::$monoid, axes, Location::caller())
+                pub fn $method(self, axes: impl Into<Over>) -> Expr<'g> {
+                    self.builder.reduced(self, Monoid::$monoid, axes.into(), Location::caller())
                 }
             )*
         }
@@ -111,9 +128,9 @@ reductions! {
 impl<'g> Expr<'g> {
     /// The mean of squares along these axes; NaN of nothing.
     #[track_caller]
-    pub fn mean_square_over(self, axes: Axes) -> Expr<'g> {
+    pub fn mean_square_over(self, axes: impl Into<Over>) -> Expr<'g> {
         let at = Location::caller();
-        self.builder.reduced(self.apply(Op::Mul, &[self], at), Monoid::Mean, axes, at)
+        self.builder.reduced(self.apply(Op::Mul, &[self], at), Monoid::Mean, axes.into(), at)
     }
 
     /// Each element's e^x over the sum of all e^x along these axes. What is minus infinity has no share; a row of nothing
@@ -122,18 +139,18 @@ impl<'g> Expr<'g> {
     ///
     /// Computed as e^(x - [`logsumexp`](Expr::logsumexp_over)), so that the derivative takes one sum along the axes.
     #[track_caller]
-    pub fn softmax_over(self, axes: Axes) -> Expr<'g> {
+    pub fn softmax_over(self, axes: impl Into<Over>) -> Expr<'g> {
         let at = Location::caller();
-        self.less_logsumexp(axes, at).apply(Op::Exp, &[], at)
+        self.less_logsumexp(axes.into(), at).apply(Op::Exp, &[], at)
     }
 
     /// The logarithm of [`softmax_over`](Expr::softmax_over): x less its log(sum of e^x) along these axes.
     #[track_caller]
-    pub fn log_softmax_over(self, axes: Axes) -> Expr<'g> {
-        self.less_logsumexp(axes, Location::caller())
+    pub fn log_softmax_over(self, axes: impl Into<Over>) -> Expr<'g> {
+        self.less_logsumexp(axes.into(), Location::caller())
     }
 
-    fn less_logsumexp(self, axes: Axes, at: &'static Location<'static>) -> Expr<'g> {
+    fn less_logsumexp(self, axes: Over, at: &'static Location<'static>) -> Expr<'g> {
         self.apply(Op::Sub, &[self.builder.reduced(self, Monoid::LogSumExp, axes, at)], at)
     }
 }

@@ -64,15 +64,15 @@ impl<'g> Expr<'g> {
         let mut left: Option<Expr<'g>> = None;
         for _ in 0..k {
             let (value, place) = match left {
-                None => (self, e.reduced(self, Monoid::ArgMax, axis, at)),
+                None => (self, e.reduced(self, Monoid::ArgMax, axis.into(), at)),
                 Some(left) => {
                     let value = left.apply(Op::Select, &[self, f32::NEG_INFINITY.into_expr(e, at)], at);
                     // Behind every other coordinate, so that an element of minus infinity that is left comes before it.
                     let behind = left.apply(Op::Select, &[coordinate, number(i32::MAX)], at);
-                    (value, e.reduced([value, behind], Monoid::ArgMax, axis, at))
+                    (value, e.reduced([value, behind], Monoid::ArgMax, axis.into(), at))
                 }
             };
-            let value = e.reduced(value, Monoid::Max, axis, at);
+            let value = e.reduced(value, Monoid::Max, axis.into(), at);
             left = Some(after(self, none, coordinate, [value, place], at));
             values.push(value);
             // Nothing was left.

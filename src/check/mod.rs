@@ -358,6 +358,11 @@ fn check_liveness(graph: &Graph, built_at: BuiltAt, unused: Severity, out: &mut 
     }
 }
 
+/// The arguments of a launch of a graph that keeps the rules of names, in the order of first use.
+pub(crate) fn arguments_of(graph: &Graph) -> Vec<Argument> {
+    check_names(graph, &mut Vec::new())
+}
+
 fn check_names(graph: &Graph, out: &mut Vec<Diagnostic>) -> Vec<Argument> {
     let mut names = Names { graph, arguments: Vec::new(), first: Vec::new(), by_name: HashMap::new() };
     for (id, node) in graph.nodes() {

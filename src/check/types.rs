@@ -4,7 +4,8 @@ use super::Type;
 use super::diagnostic::{Diagnostic, FaultSite, Part};
 use super::sinks;
 use crate::dtype::{DType, ValueType};
-use crate::ir::axes::{Axes, K};
+use crate::ir::Over;
+use crate::ir::axes::K;
 use crate::ir::graph::{Constant, Graph, Node, NodeId};
 use crate::ir::op::Signature;
 use crate::ir::{Function, Monoid};
@@ -165,15 +166,18 @@ fn reduced(
     graph: &Graph,
     id: NodeId,
     monoid: Monoid,
-    over: Axes,
+    over: Over,
     args: &[NodeId],
     types: &[Option<Type>],
     out: &mut Vec<Diagnostic>,
 ) -> Option<Type> {
     let new = |code, message: &str| Diagnostic::new(graph, code, FaultSite::Node(id), message);
-    if over == Axes::NONE || over.contains(K) {
+    if !over.is_meaningful() {
         let message = format!("a reduction over {over}, which is not a set of axes of the output");
-        out.push(new("E0207", &message).mark(Part::Format, "").help("reduce over M, N, L or some of them: `x.sum_over(N)`"));
+        out.push(new("E0207", &message).mark(Part::Format, "").help(
+            "reduce over M, N, L or some of them, one of M and N perhaps in bands of at least 1: `x.sum_over(N)`, \
+             `x.sum_over(N.bands(64))`",
+        ));
         return None;
     }
     let values: Vec<Option<Type>> = args.iter().map(|a| types[a.index()]).collect();

@@ -6,6 +6,7 @@
 
 use super::block::{BlockLayout, MapField, ParameterBlock};
 use super::bound::BoundOperand;
+use super::passes::Passer;
 use super::reduce::Reducer;
 use super::repack::Repacker;
 use super::split::Splitter;
@@ -34,7 +35,7 @@ pub(crate) struct Launch {
     scale_slots: [Option<usize>; 2],
     /// The patches that maps describe, if any.
     patches: Option<Patches>,
-    /// The arguments of a launch as the user sees them; made for `shape`.
+    /// The arguments of the kernel; made for `shape`.
     slots: Vec<Slot>,
     pub shape: Shape,
     /// The context in which its addresses are valid.
@@ -55,6 +56,8 @@ pub(crate) struct Before {
     pub repacker: Option<Repacker>,
     /// Multiplies the parts of K: the product, a launch of its own, and the memory of its sums.
     pub product: Option<(Splitter, Box<Launch>)>,
+    /// Reduces what the plan's kernel uses: launches of their own, in order, and the memory of their results.
+    pub passes: Option<(Passer, Vec<Launch>)>,
 }
 
 /// The attributes of a launch beyond grid and block.
@@ -122,11 +125,17 @@ impl Launch {
 
     /// Whether it owns memory on the device, which only one plan may use.
     pub fn owns_memory(&self) -> bool {
-        self.before.repacker.is_some() || self.before.product.is_some() || self.reducer.owns_memory()
+        let Before { repacker, product, passes } = &self.before;
+        repacker.is_some() || product.is_some() || passes.is_some() || self.reducer.owns_memory()
+    }
+
+    /// The arguments of a launch as the user sees them.
+    fn given(&self) -> &[Slot] {
+        self.before.passes.as_ref().map_or(&self.slots, |(passer, _)| &passer.slots)
     }
 
     pub fn run(&self, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>) -> Result<(), LaunchError> {
-        let count = self.slots.len().max(args.given.len());
+        let count = self.given().len().max(args.given.len());
         if count <= INLINE {
             let (mut bound, mut places) = ([Bound::NONE; INLINE], [BoundOperand::NONE; INLINE]);
             self.run_in(stream, args, &mut bound, &mut [0; INLINE], &mut places, &mut [const { None }; INLINE])
@@ -139,8 +148,8 @@ impl Launch {
 
     /// The arguments that a launch writes, with their layouts.
     pub(super) fn written(&self, args: &DeviceArgs<'_>) -> Result<Vec<(usize, Written)>, ArgumentErrors> {
-        let bound = bind(&self.slots, self.shape, args)?;
-        let written = self.slots.iter().zip(bound).filter_map(|(slot, bound)| match (&slot.kind, bound) {
+        let bound = bind(self.given(), self.shape, args)?;
+        let written = self.given().iter().zip(bound).filter_map(|(slot, bound)| match (&slot.kind, bound) {
             (&SlotKind::Memory { written: true, inner, outer, batch, .. }, Bound::Tensor(t)) => {
                 let (ld, batch_stride) = (t.leading_dimension, t.batch_stride);
                 let runs = StridedRuns { inner, outer, ld, entries: batch.unwrap_or(1), batch_stride };
@@ -169,8 +178,8 @@ impl Launch {
             let (needs, got) = (self.context.ordinal(), stream.context().ordinal());
             return Err(LaunchError::Device(DeviceError::Stream { needs, got }));
         }
-        let bound = &mut bound[..self.slots.len()];
-        bind_into(&self.slots, self.shape, args, bound).map_err(LaunchError::Arguments)?;
+        let bound = &mut bound[..self.given().len()];
+        bind_into(self.given(), self.shape, args, bound).map_err(LaunchError::Arguments)?;
         self.check_devices(args)?;
         if self.shape.is_empty() && self.reducer.is_empty() {
             return Ok(());
@@ -187,11 +196,45 @@ impl Launch {
         for (place, bound) in places.iter_mut().zip(bound.iter()) {
             *place = self.place(bound, addresses);
         }
-        self.put(stream, &mut places[..self.slots.len()], origin)
+        self.put(stream, &mut places[..self.given().len()], origin)
     }
 
     /// Puts the launch into the stream. `places` has the arguments; nothing needs it afterwards.
     pub(super) fn put(&self, stream: &Arc<CudaStream>, places: &mut [BoundOperand], origin: [i32; 3]) -> Result<(), LaunchError> {
+        let Some((passer, _)) = &self.before.passes else { return self.put_own(stream, places, origin) };
+        let count = passer.most();
+        if count <= INLINE {
+            self.put_all(stream, places, origin, &mut [BoundOperand::NONE; INLINE])
+        } else {
+            self.put_all(stream, places, origin, &mut vec![BoundOperand::NONE; count])
+        }
+    }
+
+    /// Puts the kernels that reduce, and then the plan's own. Nothing is launched if an argument does not suit one of them.
+    fn put_all(
+        &self,
+        stream: &Arc<CudaStream>,
+        given: &[BoundOperand],
+        origin: [i32; 3],
+        room: &mut [BoundOperand],
+    ) -> Result<(), LaunchError> {
+        let Some((passer, launches)) = &self.before.passes else { return Ok(()) };
+        if self.shape.is_empty() {
+            return self.put_own(stream, passer.arguments(launches.len(), given, None, room), origin);
+        }
+        for (kernel, launch) in launches.iter().chain([self]).enumerate() {
+            let arguments = passer.arguments(kernel, given, None, room);
+            launch.check_alignment(arguments).map_err(LaunchError::Arguments)?;
+        }
+        let turn = passer.turn(stream).map_err(LaunchError::Device)?;
+        for (kernel, launch) in launches.iter().enumerate() {
+            launch.put(stream, passer.arguments(kernel, given, Some(&turn), room), origin)?;
+        }
+        self.put_own(stream, passer.arguments(launches.len(), given, Some(&turn), room), origin)
+    }
+
+    /// Puts the plan's own kernel into the stream, behind a product and copies.
+    fn put_own(&self, stream: &Arc<CudaStream>, places: &mut [BoundOperand], origin: [i32; 3]) -> Result<(), LaunchError> {
         if self.shape.is_empty() {
             let entered = stream.context().bind_to_thread().map_err(DeviceError::driver("enter the stream's context"));
             let written = entered.and_then(|()| self.reducer.write_identities(stream, &self.slots, places));

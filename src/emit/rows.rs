@@ -2,7 +2,7 @@
 
 use super::printer::Printer;
 use super::{Access, monoids};
-use crate::ir::axes::{L, M};
+use crate::ir::axes::{L, M, N};
 use crate::plan::{KernelPlan, Phase, RowReduce};
 use serde::Serialize;
 
@@ -15,6 +15,8 @@ pub(super) struct Stage {
     reductions: Vec<Reduction>,
     /// The values of a row that follow.
     row: Vec<String>,
+    /// Whether any of them goes over all rows, too.
+    whole: bool,
     /// Whether later stages may use what this one computes of an element, instead of computing it again.
     keeps: bool,
 }
@@ -28,18 +30,22 @@ struct Reduction {
     monoid: String,
     /// What is taken in, inside a loop over `i`.
     terms: String,
-    /// The member that gets the result.
+    /// The member that gets the result, and its name alone.
     result: String,
+    field: String,
+    /// Whether it goes over all rows, too.
+    whole: bool,
     node: String,
 }
 
-/// A vector that rows store.
+/// A vector, or one number, that is stored.
 #[derive(Serialize)]
-pub(super) struct RowStore {
+pub(super) struct VectorStore {
     #[serde(flatten)]
     access: Access,
-    /// Whether it has an element for each row, and whether for each batch entry: else the first of them writes it.
+    /// Whether it has an element for each row, for each column, and for each batch entry: else the first of them writes it.
     by_row: bool,
+    by_column: bool,
     by_entry: bool,
 }
 
@@ -49,28 +55,32 @@ pub(super) fn stages(plan: &KernelPlan, printer: &Printer) -> Vec<Stage> {
         visit: printer.visit(&stage.visit),
         reductions: stage.reductions.iter().map(|reduction| of(plan, printer, reduction)).collect(),
         row: printer.phase(Phase::Row, index + 1),
+        whole: stage.reductions.iter().any(|reduction| reduction.whole),
         keeps: plan.program.keeps(stage),
     };
     plan.program.stages.iter().enumerate().map(stage).collect()
 }
 
 fn of(plan: &KernelPlan, printer: &Printer, reduction: &RowReduce) -> Reduction {
-    let RowReduce { step, terms, value, monoid } = reduction;
+    let RowReduce { step, terms, value, monoid, whole } = reduction;
     Reduction {
         name: format!("state{step}"),
         monoid: monoids::name(plan, *monoid, *value),
         terms: terms.iter().map(|&term| printer.reference(term)).collect::<Vec<_>>().join(", "),
         result: printer.reference(*step),
+        field: format!("v{step}"),
+        whole: *whole,
         node: printer.note(*step),
     }
 }
 
-/// The stores of vectors, in order of the plan's.
-pub(super) fn stores(plan: &KernelPlan, printer: &Printer) -> Vec<RowStore> {
+/// The stores of vectors, in order of the plan's: those that are written with what a row comes to, or the others.
+fn stores(plan: &KernelPlan, printer: &Printer, with_rows: bool) -> Vec<VectorStore> {
+    let has_rows = !plan.program.stages.is_empty();
     let stores = plan.program.stores.iter().enumerate().filter(|(_, store)| !store.operand.axes.is_matrix());
-    let store = stores.map(|(index, store)| {
-        let axes = store.operand.axes;
-        RowStore { access: printer.store(index, store), by_row: axes.contains(M), by_entry: axes.contains(L) }
+    let store = stores.filter(|(_, store)| (has_rows && !store.operand.axes.contains(N)) == with_rows).map(|(index, store)| {
+        let [by_row, by_column, by_entry] = [M, N, L].map(|axis| store.operand.axes.contains(axis));
+        VectorStore { access: printer.store(index, store), by_row, by_column, by_entry }
     });
     store.collect()
 }
@@ -80,13 +90,22 @@ pub(super) fn stores(plan: &KernelPlan, printer: &Printer) -> Vec<RowStore> {
 pub(super) struct Rows {
     /// What is reduced along rows before the visit.
     stages: Vec<Stage>,
-    row_stores: Vec<RowStore>,
+    row_stores: Vec<VectorStore>,
+    /// What a visit stores beside matrices.
+    strip_stores: Vec<VectorStore>,
     /// Whether the threads that share a row hold it.
     holds_rows: bool,
+    /// Whether anything is reduced over all rows and columns before the visit.
+    whole: bool,
+    /// Whether a tile has a band of columns, instead of all.
+    bands: bool,
 }
 
 impl Rows {
     pub fn of(plan: &KernelPlan, printer: &Printer<'_>) -> Rows {
-        Rows { stages: stages(plan, printer), row_stores: stores(plan, printer), holds_rows: plan.tile.holds_rows() }
+        let stages = stages(plan, printer);
+        let whole = stages.iter().any(|stage| stage.whole);
+        let [row_stores, strip_stores] = [true, false].map(|with_rows| stores(plan, printer, with_rows));
+        Rows { stages, row_stores, strip_stores, holds_rows: plan.tile.holds_rows(), whole, bands: plan.program.band.is_some() }
     }
 }

@@ -60,6 +60,9 @@ fn sources(plan: &KernelPlan) -> Option<Vec<Source>> {
     if let Some(split) = &plan.split {
         sources.extend(self::sources(&split.product)?);
     }
+    for plan in &plan.before {
+        sources.extend(self::sources(plan)?);
+    }
     Some(sources)
 }
 

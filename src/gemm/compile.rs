@@ -20,6 +20,8 @@ pub struct Kernel {
     pub repack: Option<(Source, Arc<Cubin>)>,
     /// The kernel that multiplies the parts of K before this one, if the plan has one.
     pub split: Option<Arc<Kernel>>,
+    /// The kernels that reduce what this one uses, if the plan has some, in order.
+    pub before: Vec<Arc<Kernel>>,
 }
 
 impl Gemm {
@@ -68,6 +70,12 @@ impl Kernel {
             Ok(Arc::new(product))
         });
         let product = product.transpose()?;
+        let mut before = Vec::with_capacity(plan.before.len());
+        for plan in &mut plan.before {
+            let kernel = Kernel::of(plan.clone(), cache)?;
+            *plan = (*kernel.plan).clone();
+            before.push(Arc::new(kernel));
+        }
         let mut best: Option<Kernel> = None;
         loop {
             let compiled = plan.source().map_err(Error::from).and_then(|source| {
@@ -84,8 +92,8 @@ impl Kernel {
                 (Err(error), None) => return Err(error),
             };
             let (plan_so_far, source) = (Arc::new(plan.clone()), Arc::new(source));
-            let (repack, split) = (repack.clone(), product.clone());
-            let kernel = Kernel { plan: plan_so_far, source, cubin, repack, split };
+            let (repack, split, before) = (repack.clone(), product.clone(), before.clone());
+            let kernel = Kernel { plan: plan_so_far, source, cubin, repack, split, before };
             let least = best.as_ref().map_or(u32::MAX, Kernel::spilled);
             let best = if kernel.spilled() < least { best.insert(kernel) } else { best.get_or_insert(kernel) };
             if best.spilled() == 0 || !plan.relax() {
@@ -102,8 +110,13 @@ impl Kernel {
     /// The plan in words, with the compiler's figures for the kernel.
     pub fn explain(&self) -> String {
         let product = self.split.as_ref().map(|product| product.compiled()).unwrap_or_default();
-        let own = if product.is_empty() { "" } else { "the kernel that adds up and runs the epilogue\n" };
-        format!("{}{product}{own}{}", self.plan.explain(), self.compiled())
+        let before: String = self.before.iter().map(|kernel| kernel.compiled()).collect();
+        let own = match (product.is_empty(), before.is_empty()) {
+            (false, _) => "the kernel that adds up and runs the epilogue\n",
+            (true, false) => "the last kernel\n",
+            (true, true) => "",
+        };
+        format!("{}{product}{before}{own}{}", self.plan.explain(), self.compiled())
     }
 
     /// The compiler's figures.

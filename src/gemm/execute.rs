@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::args::{Slot, bind, slots};
-use crate::device::{Before, Device, DeviceArgs, Launch, LaunchError, LoadError, Repacker, Splitter};
+use crate::device::{Before, Device, DeviceArgs, Launch, LaunchError, LoadError, Passer, Repacker, Splitter};
 use crate::error::Error;
 use crate::jit::CacheFault;
 use crate::tune::Tuning;
@@ -97,7 +97,7 @@ impl Gemm {
 }
 
 /// Loads a kernel and the kernels that run before it.
-fn load(device: &Device, mut kernel: Kernel, slots: Vec<Slot>, shape: Shape) -> Result<(Kernel, Launch), Error> {
+fn load(device: &Device, mut kernel: Kernel, mut slots: Vec<Slot>, shape: Shape) -> Result<(Kernel, Launch), Error> {
     let mut before = Before::default();
     if let (Some(repack), Some((source, cubin))) = (kernel.plan.repack, &mut kernel.repack) {
         let (function, loaded) = device.load(cubin, 0, source)?;
@@ -108,6 +108,16 @@ fn load(device: &Device, mut kernel: Kernel, slots: Vec<Slot>, shape: Shape) -> 
         let (product, launch) = load(device, (**product).clone(), split.slots(shape), split.shape(shape))?;
         kernel.split = Some(Arc::new(product));
         before.product = Some((Splitter::new(split.clone(), shape), Box::new(launch)));
+    }
+    if let (Some(passes), Some(own)) = (&kernel.plan.passes, kernel.plan.passes.as_ref().and_then(|p| p.passes.last())) {
+        let mut launches = Vec::with_capacity(kernel.before.len());
+        for (pass, kernel) in passes.passes.iter().zip(&mut kernel.before) {
+            let (loaded, launch) = load(device, (**kernel).clone(), pass.slots(shape), pass.shape(shape))?;
+            *kernel = Arc::new(loaded);
+            launches.push(launch);
+        }
+        let given = std::mem::replace(&mut slots, own.slots(shape));
+        before.passes = Some((Passer::new(passes, given, shape), launches));
     }
     let (function, cubin) = device.load(&kernel.cubin, kernel.plan.shared_memory(), &kernel.source)?;
     kernel.cubin = cubin;

@@ -2,7 +2,7 @@
 
 use crate::check::Diagnostics;
 use crate::dtype::DType;
-use crate::ir::Axes;
+use crate::ir::Over;
 use crate::ir::name::word;
 use std::panic::Location;
 
@@ -47,7 +47,7 @@ pub enum GradError {
         /// The monoid.
         monoid: String,
         /// The axes.
-        over: Axes,
+        over: Over,
         /// Where it was built, if a program did.
         built_at: Option<&'static Location<'static>>,
     },

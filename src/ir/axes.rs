@@ -34,7 +34,7 @@ impl Axes {
     pub const MNL: Axes = Axes(7);
 
     /// The axes in the order in which they are written.
-    const LETTERS: [(Axes, &'static str); 4] = [(M, "M"), (K, "K"), (N, "N"), (L, "L")];
+    pub(super) const LETTERS: [(Axes, &'static str); 4] = [(M, "M"), (K, "K"), (N, "N"), (L, "L")];
 
     /// Whether every axis of `other` is in `self`.
     pub const fn contains(self, other: Axes) -> bool {

@@ -12,6 +12,7 @@ use super::monoid::Monoid;
 use super::name;
 use super::op::{Op, Signature};
 use super::operand::Operand;
+use super::over::Over;
 use super::sink::{Sink, SinkKind};
 use crate::dtype::{DType, ValueType};
 use serde::{Deserialize, Serialize};
@@ -189,8 +190,8 @@ pub enum Node {
     Reduce {
         /// The monoid that combines elements.
         monoid: Monoid,
-        /// The axes that it goes over: M, N and L.
-        over: Axes,
+        /// The axes that it goes over: M, N and L, one of them perhaps in bands.
+        over: Over,
         /// The values of an element, as many as the monoid takes.
         args: Vec<NodeId>,
     },
@@ -416,7 +417,7 @@ impl Graph {
             Node::Element(side, _) => side.axes(),
             Node::Coordinate(coordinate) => coordinate.axis(),
             Node::Load { operand, .. } => operand.axes,
-            Node::Reduce { over, .. } => joined().without(*over),
+            Node::Reduce { over, .. } => over.kept(joined()),
             _ => joined(),
         }
     }

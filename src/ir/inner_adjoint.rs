@@ -4,16 +4,16 @@
 //! The gradient of a value that does not vary along an axis is the sum along that axis over the output's elements. So
 //! the gradient of a result is summed along the axes of the reduction, before the elements get theirs.
 
-use super::axes::Axes;
 use super::graph::{Coordinate, Graph, Node, NodeId};
 use super::monoid::Monoid;
 use super::op::Op;
+use super::over::Over;
 
 /// A reduction inside a graph: its axes, the values of an element, and its result.
 #[derive(Clone, Copy, Debug)]
 pub struct Reduced<'r> {
     /// The axes.
-    pub over: Axes,
+    pub over: Over,
     /// The values of an element.
     pub args: &'r [NodeId],
     /// The node itself.
@@ -40,7 +40,7 @@ impl Reduced<'_> {
         let (mut inside, mut scales) = (gradient, Vec::new());
         loop {
             let node = graph.node(inside);
-            let varies = |at: usize| graph.axes(node.args()[at]).without(self.over) != graph.axes(node.args()[at]);
+            let varies = |at: usize| graph.axes(node.args()[at]).without(self.over.axes) != graph.axes(node.args()[at]);
             let alone = |at: &usize| varies(*at) && (0..node.args().len()).all(|other| other == *at || !varies(other));
             let Some(at) = node.linear_in().iter().copied().find(alone) else { break };
             scales.push((node.clone(), at));
@@ -58,7 +58,7 @@ impl Reduced<'_> {
     /// The gradient of the first of the elements whose `key` is the largest or, with [`Monoid::ArgMin`], the least; 0
     /// for the others.
     fn at_first(self, graph: &mut Graph, by: Monoid, key: NodeId, gradient: NodeId) -> Option<NodeId> {
-        let coordinate = Coordinate::along(self.over)?;
+        let coordinate = Coordinate::along(self.over.axes)?;
         let place = graph.push(Node::Coordinate(coordinate), graph.built_at(self.result));
         let first = self.reduce(graph, by, vec![key, place]);
         let (sum, is_first) = (self.sum(graph, gradient), graph.apply(Op::Eq, &[place, first]));

@@ -249,6 +249,16 @@ const fn greatest(value: ValueType) -> f64 {
 }
 
 impl Monoid {
+    /// The monoid that combines results of equally many elements each into the result of all of them, if one does.
+    pub(crate) const fn of_results(self) -> Option<Monoid> {
+        match self {
+            Monoid::Sum | Monoid::SumSquares | Monoid::Count => Some(Monoid::Sum),
+            Monoid::Max | Monoid::AbsMax => Some(Monoid::Max),
+            Monoid::Product | Monoid::Mean | Monoid::Min | Monoid::LogSumExp | Monoid::Norm2 => Some(self),
+            Monoid::ArgMax | Monoid::ArgMin | Monoid::Custom(_) => None,
+        }
+    }
+
     /// The row of the table, unless the program defines it.
     pub fn row(self) -> Option<&'static Row> {
         self.definition().ok()

@@ -27,6 +27,7 @@ use super::graph::{Constant, Coordinate, Graph, Node, NodeId, Side};
 use super::name;
 use super::op::Op;
 use super::operand::{Operand, Order};
+use super::over::Over;
 use super::sink::{Sink, SinkKind};
 use crate::dtype::{DType, ValueType};
 use std::collections::HashMap;
@@ -338,7 +339,7 @@ impl<'r> Reader<'r> {
                 let axes = rest.trim().strip_prefix('[').and_then(|rest| rest.split_once(']')).ok_or(EXPECTED_REDUCE)?;
                 Node::Reduce {
                     monoid: self.registry.monoid(monoid)?,
-                    over: Axes::from_letters(axes.0).ok_or(EXPECTED_REDUCE)?,
+                    over: Over::from_letters(axes.0).ok_or(EXPECTED_REDUCE)?,
                     args: self.references(axes.1)?,
                 }
             }

@@ -3,12 +3,12 @@
 //! Reading pushes every node through the arena again, so a document cannot contain a dangling or forward reference, and
 //! the resulting graph is canonical. Custom primitives are serialised as a name and a fingerprint, never as source.
 
-use super::axes::Axes;
 use super::custom::Registry;
 use super::graph::{Constant, Coordinate, Graph, Node, NodeId, Side};
 use super::name;
 use super::op::Op;
 use super::operand::Operand;
+use super::over::Over;
 use super::sink::{Reduction, Sink, SinkKind};
 use super::text::{self, MAX_NODES};
 use crate::dtype::{DType, ValueType};
@@ -44,7 +44,7 @@ enum WireNode {
     // before.
     ScalarOr { name: String, value_type: ValueType, default: WireConstant },
     LoadOr { name: String, operand: Operand, default: WireConstant },
-    Reduce { monoid: String, over: Axes, args: Vec<u32> },
+    Reduce { monoid: String, over: Over, args: Vec<u32> },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

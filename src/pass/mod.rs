@@ -3,11 +3,14 @@
 //! Every pass rebuilds the graph through the arena. So nodes that become equal become one node, and each node keeps its
 //! source location.
 
+mod apart;
 mod fold;
 mod inline;
 mod spread;
 mod transpose;
 
+pub use apart::{Apart, Interim, Part, apart};
+pub(crate) use apart::{unused, with_accumulator};
 pub use fold::fold;
 pub(crate) use fold::place;
 pub use inline::inline;

@@ -24,6 +24,18 @@ impl KernelPlan {
                 operation, product.tile, self.scratch,
             );
         }
+        if let Some(passes) = &self.passes {
+            let names: Vec<String> = self.before.iter().map(|plan| plan.tile.mainloop().to_string()).collect();
+            let _ = writeln!(
+                out,
+                "kernels       {}: {} reduce(s) what blocks wait for; then the kernel below: {} bytes of scratch. One kernel \
+                 does not do it: {}",
+                self.before.len() + 1,
+                names.join(", "),
+                self.scratch,
+                passes.why,
+            );
+        }
         let _ = writeln!(out, "kernel        {} for {}", self.tile, self.target);
         let _ = writeln!(
             out,
@@ -152,9 +164,10 @@ impl KernelPlan {
             let counts: Vec<String> = self.program.stages.iter().map(|stage| stage.reductions.len().to_string()).collect();
             let _ = writeln!(
                 out,
-                "rows          reduced in {} stage(s), {} at a time; {}",
+                "rows          reduced in {} stage(s), {} at a time{}; {}",
                 counts.len(),
                 counts.join(" and "),
+                self.program.band.map_or_else(String::new, |band| format!(", in bands of {band} columns")),
                 self.tile.rules().reads_of_rows(&self.tile, self.program.stages.len())
             );
         }
@@ -188,6 +201,9 @@ impl KernelPlan {
             let _ = write!(out, "the product\n{}", product.explain());
         } else if let Some(split) = &self.split {
             let _ = write!(out, "the product of the parts, {} batch entries of K\n{}", split.parts, split.product.explain());
+        }
+        for (index, plan) in self.before.iter().enumerate() {
+            let _ = write!(out, "kernel {} of {}\n{}", index + 1, self.before.len() + 1, plan.explain());
         }
         out
     }

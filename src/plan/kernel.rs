@@ -8,6 +8,7 @@ use crate::plan::epilogue::workspace::Publishing;
 use crate::plan::launch::attention;
 use crate::plan::mainloop::patches;
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs};
+use crate::plan::passes::Passes;
 use crate::plan::{
     ArgumentRuns, Choice, CostModel, Instr, InstrKind, Mainloop, Params, Parts, Program, Repack, Staging, TensorMap, Tile,
     Workspace,
@@ -44,7 +45,11 @@ pub struct KernelPlan {
     pub repack: Option<Repack>,
     /// The product that leaves one sum for each part of K. This kernel adds them up; its accumulator is then a matrix.
     pub split: Option<SplitK>,
-    /// Bytes of the copies, or of the sums of parts, for the planned extents.
+    /// The kernels that run before this one, and what they leave for it, if blocks wait for what others reduce.
+    pub passes: Option<Box<Passes>>,
+    /// The plans of these kernels.
+    pub before: Vec<KernelPlan>,
+    /// Bytes of the copies, of the sums of parts, or of what kernels leave for each other, for the planned extents.
     pub scratch: usize,
     /// Group height of the rasterisation in tiles: rows, or columns if it is negative.
     pub raster: i32,
@@ -199,9 +204,24 @@ impl KernelPlan {
         self.tile.rules().grid(&self.tile, [rows, columns], shape.batch, self.gpu)
     }
 
-    /// The plan of the kernel that multiplies: this one, unless K is split.
+    /// The plan of the kernel that multiplies: this one, unless K is split or another kernel runs before.
     pub fn product(&self) -> &KernelPlan {
-        self.split.as_ref().map_or(self, |split| &split.product)
+        match (&self.split, self.before.first()) {
+            (Some(split), _) => &split.product,
+            (None, Some(first)) if first.operation.multiplies() || first.split.is_some() => first.product(),
+            (None, _) => self,
+        }
+    }
+
+    /// The plans of all kernels that run before this one, each with the shape that it sees of the user's.
+    pub fn earlier(&self, shape: Shape) -> Vec<(&KernelPlan, Shape)> {
+        let product = self.split.iter().map(|split| (&*split.product, split.shape(shape)));
+        let passes = self.passes.iter().flat_map(|passes| &passes.passes);
+        let before = self.before.iter().zip(passes).flat_map(|(plan, pass)| {
+            let shape = pass.shape(shape);
+            plan.earlier(shape).into_iter().chain([(plan, shape)])
+        });
+        product.chain(before).collect()
     }
 
     /// The mainloop that multiplies.

@@ -1,11 +1,14 @@
 //! One kernel or two: a plan is one kernel, or a product and a kernel behind it, which adds up parts of K or reduces rows.
 
 use crate::args::{fit_extents, fit_operation, slots};
-use crate::check::Checked;
+use crate::check::{Checked, Role};
+use crate::dtype::DType;
+use crate::ir::{Axes, Order};
+use crate::pass::{self, Apart, Interim, Part};
 use crate::plan::launch::repack::{BANDWIDTH, LAUNCH};
 use crate::plan::request::PlanRequest;
-use crate::plan::split_k::{WORTHWHILE, best, in_parts, obstacle, terms_of_part};
-use crate::plan::{KernelPlan, PlanError, Preferences, Problem, planner, rows};
+use crate::plan::split_k::{WORTHWHILE, best, in_parts, obstacle, sums, terms_of_part};
+use crate::plan::{KernelPlan, Math, Pass, Passes, PlanError, Preferences, Problem, Program, planner, rows};
 use crate::problem::{Operation, Shape};
 use crate::target::{Gpu, Target};
 use std::num::NonZeroUsize;
@@ -41,12 +44,8 @@ fn plan(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
         return Err(PlanError::NoMultiprocessors(request.target));
     }
     let whole = || planner::one(request);
-    if rows::reduces(request.epilogue) && request.operation.multiplies() {
-        return behind_product(request);
-    }
-    if rows::reduces(request.epilogue) && request.operation.pooling().is_some() {
-        let why = "it stands behind a pool; store what the pool comes to, and reduce that with `Gemm::pointwise`".into();
-        return Err(PlanError::Reduction { why });
+    if rows::reduces(request.epilogue) {
+        return reducing(request);
     }
     match (request.preferences.split_k.map(NonZeroUsize::get), obstacle(request)) {
         (Some(1), _) => whole(),
@@ -80,13 +79,160 @@ fn plan(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
     }
 }
 
-/// Plans an epilogue that uses the results of its rows' reductions behind a product. If no tile has whole rows, the product
-/// stores its accumulators.
-fn behind_product(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
-    if request.epilogue.summed_operand().is_some() {
+/// Plans an epilogue that uses the results of its own reductions.
+fn reducing(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
+    let PlanRequest { operation, epilogue, .. } = *request;
+    if let (Some(parts), Some(why)) = (request.preferences.split_k.map(NonZeroUsize::get), obstacle(request))
+        && parts > 1
+    {
+        return Err(PlanError::Split { parts, why });
+    }
+    if epilogue.summed_operand().is_some() {
         let why = "it sums an operand of the product beside them".into();
         return Err(PlanError::Reduction { why });
     }
+    let all = rows::reduced(epilogue).iter().any(|over| over.axes == Axes::MN);
+    let across = |is_transposed| rows::goes_across_lines(request, is_transposed);
+    match rows::is_transposed(operation, epilogue) {
+        Err(why) => in_passes(request, why),
+        Ok(_) if operation.pooling().is_some() => in_passes(request, "it stands behind a pool".into()),
+        Ok(_) if all && operation.multiplies() => {
+            in_passes(request, "one goes over M and N, and tiles of the product have parts of that".into())
+        }
+        Ok(is_transposed) if operation.multiplies() => behind_product(request, across(is_transposed)),
+        // A tile is that of one kernel, or of the last of several.
+        Ok(is_transposed) if request.preferences.tile.is_some() && (all || across(is_transposed)) => {
+            let several = || in_passes(request, "the tile that was asked for is of the last kernel".into());
+            planner::one(request).or_else(|error| several().map_err(|_| error))
+        }
+        Ok(_) if all => all_at_once(request),
+        Ok(is_transposed) if across(is_transposed) => {
+            in_passes(request, "the matrices lie across what is reduced, and are large".into())
+        }
+        Ok(_) => planner::one(request),
+    }
+}
+
+/// Plans an epilogue that reduces over all rows and columns of a matrix: in one kernel, whose blocks have a whole matrix each,
+/// or in several.
+fn all_at_once(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
+    let one = match planner::one(request) {
+        Err(PlanError::NoTile(choice)) => {
+            let why = choice.reason(|_| true).unwrap_or_else(|| "no block has a whole matrix".into());
+            return in_passes(request, why);
+        }
+        one => one?,
+    };
+    let several = in_passes(request, String::new());
+    let Ok(mut several) = several else { return Ok(one) };
+    let [whole, parts] = [time_of_whole(&one, request), time_of_passes(&several, request)];
+    let estimates = format!("in one kernel {:.1} us, in {} {:.1} us", whole * 1e6, several.before.len() + 1, parts * 1e6);
+    if whole <= parts {
+        let mut one = one;
+        one.choice.whole_rows(estimates);
+        return Ok(one);
+    }
+    if let Some(passes) = &mut several.passes {
+        passes.why = format!("several are estimated to be faster: {estimates}");
+    }
+    Ok(several)
+}
+
+/// Bytes that one multiprocessor reads in a second while the others wait, and bytes that blocks find in the L2 cache again, at
+/// twice the pace. Neither is fitted: matrices of a few kilobytes and of many megabytes do not depend on them.
+const ALONE: f64 = 5e10;
+const CACHED: f64 = 3e7;
+
+/// Bytes of matrices that a kernel reads, and that it writes.
+fn bytes(plan: &KernelPlan, shape: Shape) -> [f64; 2] {
+    let elements = shape.m as f64 * shape.n as f64 * shape.batch as f64;
+    let of = |dtype: DType| elements * dtype.bits() as f64 / 8.0;
+    let matrices = |passes: &dyn Fn(Role) -> bool| {
+        let passed = plan.arguments.iter().map(|argument| argument.role).filter(|role| passes(*role));
+        passed.filter_map(Role::operand).filter(|o| o.axes.is_matrix()).map(|operand| of(operand.dtype)).sum::<f64>()
+    };
+    let read = matrices(&|role| matches!(role, Role::Input(_) | Role::Update(_)));
+    let accumulators = if plan.operation.multiplies() { 0.0 } else { of(plan.operation.dtype()) };
+    [read + accumulators, matrices(&Role::is_written)]
+}
+
+/// Estimated seconds of a kernel whose blocks have whole matrices.
+fn time_of_whole(one: &KernelPlan, request: &PlanRequest<'_>) -> f64 {
+    let [read, written] = bytes(one, request.problem.shape);
+    let seen = one.seen(request.problem.shape);
+    let bands = one.program.band.map_or(1, |band| seen.n.div_ceil(band).max(1));
+    let (entries, multiprocessors) = (bands * seen.batch.max(1), request.gpu.multiprocessors);
+    let again = if one.tile.holds_rows() { 0.0 } else { one.program.stages.len() as f64 };
+    let is_cached = read / entries as f64 * entries.min(multiprocessors) as f64 <= CACHED;
+    let bytes = read * (1.0 + again * if is_cached { 0.5 } else { 1.0 }) + written;
+    let turns = entries.div_ceil(multiprocessors) as f64;
+    LAUNCH + (bytes / BANDWIDTH).max(bytes / entries as f64 * turns / ALONE)
+}
+
+/// Estimated seconds of several kernels.
+fn time_of_passes(plan: &KernelPlan, request: &PlanRequest<'_>) -> f64 {
+    let singles = plan.passes.iter().flat_map(|passes| &passes.passes).map(|pass| pass.single.is_some());
+    let each = |(plan, single): (&KernelPlan, bool)| {
+        let [read, written] = if single { [0.0; 2] } else { bytes(plan, request.problem.shape) };
+        LAUNCH + (read + written) / BANDWIDTH
+    };
+    plan.before.iter().chain([plan]).zip(singles).map(each).sum::<f64>()
+}
+
+/// Plans several kernels: each reduces what no block has all of, for those behind it.
+fn in_passes(request: &PlanRequest<'_>, why: String) -> Result<KernelPlan, PlanError> {
+    let PlanRequest { operation, problem, preferences, .. } = *request;
+    let shape = problem.shape;
+    fit_operation(operation, request.epilogue)?;
+    problem.check(&slots(operation, request.epilogue, shape))?;
+    let epilogue = pass::fold(&pass::inline(request.epilogue));
+    let inside = rows::inside(request);
+    let refused = |beside| PlanError::Reduction { why: format!("{why}; {beside}") };
+    let Apart { mut parts, mut interim } = pass::apart(&epilogue, |over| Some(over) == inside).map_err(refused)?;
+    if interim.is_empty() {
+        return Err(PlanError::Reduction { why });
+    }
+    let mut passes = Vec::new();
+    let mut behind = operation;
+    if operation.multiplies() {
+        let sums = sums(operation, &epilogue);
+        interim.push(Interim { name: pass::unused(&epilogue, interim.len()), operand: sums });
+        // The product has parts of rows, so it does nothing that waits for them.
+        let first = (!rows::reduces(&parts[0].epilogue)).then(|| parts.remove(0).epilogue);
+        let stores = pass::with_accumulator(first.as_ref(), operation.accumulator(), &interim[interim.len() - 1]);
+        passes.push(Pass { operation, epilogue: stores, reads_accumulators: false, single: None });
+        behind = Operation::Pointwise { dtype: sums.dtype, order: sums.order };
+    }
+    passes.extend(parts.into_iter().map(|Part { epilogue, single }| Pass {
+        // Bands of a single row have no accumulator.
+        operation: if single.is_some() { Operation::Pointwise { dtype: DType::F32, order: Order::RowMajor } } else { behind },
+        reads_accumulators: operation.multiplies() && epilogue.accumulator().is_some(),
+        epilogue,
+        single,
+    }));
+    let math = if preferences.math.is_fast(&Program::of(&epilogue)) { Math::Fast } else { Math::Exact };
+    let passes = Passes { passes, interim, why };
+    let own = if operation.multiplies() { 0 } else { passes.passes.len() - 1 };
+    let plan_of = |(index, pass): (usize, &Pass)| {
+        let preferences = match index == own {
+            true => Preferences { math, ..preferences },
+            false => Preferences { math, programmatic: preferences.programmatic, ..Preferences::default() },
+        };
+        let problem = passes.problem(pass, problem);
+        let request =
+            PlanRequest { operation: pass.operation, epilogue: &pass.epilogue, problem: &problem, preferences, ..*request };
+        if pass.single.is_some() { planner::one(&request) } else { plan(&request) }
+    };
+    let mut plans = passes.passes.iter().enumerate().map(plan_of).collect::<Result<Vec<_>, _>>()?;
+    let Some(mut last) = plans.pop() else { return Err(PlanError::Reduction { why: passes.why }) };
+    last.scratch = last.scratch.saturating_add(passes.layout(shape).1);
+    (last.before, last.passes) = (plans, Some(Box::new(passes)));
+    Ok(last)
+}
+
+/// Plans an epilogue that uses the results of its rows' reductions behind a product. If no tile has whole rows, the product
+/// stores its accumulators. `across` says whether these would lie across what is reduced.
+fn behind_product(request: &PlanRequest<'_>, across: bool) -> Result<KernelPlan, PlanError> {
     fit_operation(request.operation, request.epilogue)?;
     request.problem.check(&slots(request.operation, request.epilogue, request.problem.shape))?;
     match request.preferences.split_k.map(NonZeroUsize::get) {
@@ -100,6 +246,9 @@ fn behind_product(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
                 && request.preferences.tile.is_some()
             {
                 return Ok(one.clone());
+            }
+            if one.is_err() && across {
+                return in_passes(request, "the accumulators lie across what is reduced, and are large".into());
             }
             let mut two = in_parts(request, 1, String::new())?;
             let why = match one {
@@ -134,11 +283,14 @@ const WIDEST: usize = 256;
 
 /// The plan of one kernel for a product and the rows behind it, or why there is none.
 fn in_one(request: &PlanRequest<'_>) -> Result<KernelPlan, String> {
-    let transposed = rows::is_transposed(request.epilogue).map_err(|error| error.to_string())?;
+    let transposed = rows::is_transposed(request.operation, request.epilogue)?;
     let shape = request.problem.shape;
     let row = if transposed { shape.m } else { shape.n };
     if transposed && request.operation.convolution().is_some() {
         return Err("the images of a convolution are rows, and its reductions go over M".into());
+    }
+    if rows::reduced(request.epilogue).iter().any(|over| over.band.is_some()) {
+        return Err("a row has several bands, and lanes combine whole rows".into());
     }
     if row > WIDEST {
         return Err(format!("a row lies in several tiles: it has {row} elements, and a tile up to {WIDEST}"));

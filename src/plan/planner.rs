@@ -27,7 +27,9 @@ pub(super) fn one(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
     let mut choice = Choice::default();
     for mainloop in choose::mainloops(request, &problem.epilogue, problem.alignment, &mut choice) {
         let transposed = match mainloop {
-            _ if problem.reduces => rows::is_transposed(&problem.epilogue)?,
+            _ if problem.reduces => {
+                rows::is_transposed(request.operation, &problem.epilogue).map_err(|why| PlanError::Reduction { why })?
+            }
             _ => prefers_transposed(request.operation, &problem.epilogue, mainloop, request.problem.shape),
         };
         let both = !problem.reduces && mainloop.rules().is_planned_both_ways(request.operation, request.problem.shape);
@@ -151,6 +153,8 @@ impl Seen {
         let seen = if problem.reduces { pass::spread(&seen) } else { seen };
         let program = Program::of(&seen);
         let strip = strip(&seen, |name| problem.aligned(name));
+        // No strip crosses the border of a band.
+        let strip = program.band.map_or(strip, |band| strip.min(1 << band.trailing_zeros().min(3)));
         let repack = Repack::of(mainloop, operation, alignment);
         let operation = repack.map_or(operation, |r| r.read(operation));
         // A copy is written right before the kernel runs, even if the original is constant.
@@ -246,6 +250,8 @@ impl Seen {
             alignment: self.alignment,
             repack,
             split: None,
+            passes: None,
+            before: Vec::new(),
             scratch: repack.map_or(0, |r| r.bytes(operation, shape)),
             raster,
             gpu,

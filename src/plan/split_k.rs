@@ -213,7 +213,7 @@ fn product(request: &PlanRequest<'_>, parts: usize) -> Result<KernelPlan, PlanEr
 }
 
 /// The layout of the sums: the order of most bytes that the epilogue reads and writes.
-fn sums(operation: Operation, epilogue: &Checked) -> Operand {
+pub(super) fn sums(operation: Operation, epilogue: &Checked) -> Operand {
     let dtype = operation.accumulator().storage();
     if lies_in_columns(operation, epilogue) { dtype.column_major() } else { dtype.into() }
 }

@@ -141,7 +141,20 @@ impl Targets {
                 let (axes, absolute, partials) = (operand.axes, false, Vec::new());
                 let others = sink.values[1..].to_vec();
                 let onto = sink.kind.accumulates().then(|| arguments.tensor(&sink.name, operand));
-                let target = Reducer { source, others, monoid, absolute, value, axes, memory, format, strides, onto, partials };
+                let target = Reducer {
+                    source,
+                    others,
+                    monoid,
+                    absolute,
+                    value,
+                    axes,
+                    band: None,
+                    memory,
+                    format,
+                    strides,
+                    onto,
+                    partials,
+                };
                 self.reducers.push(target);
             }
         }

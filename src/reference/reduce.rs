@@ -23,6 +23,8 @@ pub(super) struct Reducer {
     pub value: ValueType,
     /// The axes of the result.
     pub axes: Axes,
+    /// One of them, if so many neighbours along it come to one result, which all of them get.
+    pub band: Option<(Axes, usize)>,
     pub memory: usize,
     pub format: Format,
     pub strides: Strides,
@@ -107,12 +109,34 @@ impl Reducer {
         let size = self.format.bytes(1);
         let mut bytes = vec![0; rows * columns * entries * size];
         let along = |axis, extent| if self.axes.contains(axis) { 1 } else { extent };
-        let count = [along(M, shape.m), along(N, shape.n), along(L, shape.batch)].map(|extent| extent as f64).iter().product();
+        let others = [along(M, shape.m), along(N, shape.n), along(L, shape.batch)];
+        let count = |extent: usize| others.map(|extent| extent as f64).iter().product::<f64>() * extent as f64;
+        let widths = self.join_bands(&mut states, [rows, columns]);
         for (i, state) in states.chunks_exact(words).enumerate() {
-            self.format.write(&mut bytes, i, self.monoid.result(state, count));
+            self.format.write(&mut bytes, i, self.monoid.result(state, count(widths.get(i).copied().unwrap_or(1))));
         }
         let runs = bytes.chunks_exact(size).enumerate().map(|(i, bytes)| (place(self.strides, i) * size, bytes));
         arguments.write(self.memory, runs);
+    }
+
+    /// Gives every element of a band the state of the whole band. Returns the elements of each one's band; none without bands.
+    fn join_bands(&self, states: &mut [f64], [rows, columns]: [usize; 2]) -> Vec<usize> {
+        let Some((axis, extent)) = self.band else { return Vec::new() };
+        let words = self.monoid.numbers();
+        let count = states.len() / words.max(1);
+        let mut widths = vec![0; count];
+        let (step, length) = if axis == M { (columns, rows) } else { (1, columns) };
+        for first in (0..count).filter(|i| (i / step % length).is_multiple_of(extent)) {
+            let elements = extent.min(length - first / step % length);
+            let mut whole = self.monoid.identity(self.value);
+            let at = |element: usize| (first + element * step) * words;
+            (0..elements).for_each(|element| self.monoid.join(self.value, &mut whole, &states[at(element)..][..words]));
+            for element in 0..elements {
+                states[at(element)..][..words].copy_from_slice(&whole);
+                widths[first + element * step] = elements;
+            }
+        }
+        widths
     }
 
     /// The sums of an operand's elements over K, and over the batch unless the result is batched.

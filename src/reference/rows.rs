@@ -19,8 +19,12 @@ struct Room {
     dtype: DType,
     /// The axes of the output that it does not go over. It has a result for each element along them.
     axes: Axes,
+    band: Option<(Axes, usize)>,
     bytes: Vec<u8>,
 }
+
+/// The axes along which a result varies, and the bands along one of them.
+type Varies = (Axes, Option<(Axes, usize)>);
 
 /// All reductions that some sink needs.
 pub(super) struct Rooms(Vec<Room>);
@@ -35,28 +39,28 @@ impl Rooms {
                 (ValueType::F32, Precision::F64) => DType::F64,
                 (value, _) => value.storage(),
             };
-            let axes = Axes::MNL.without(*over);
+            let (axes, band) = (over.kept(Axes::MNL), over.band);
             let bytes = vec![0; dtype.bytes(extents(axes, shape).into_iter().product())];
-            Some(Room { id, stage: stages[id.index()], dtype, axes, bytes })
+            Some(Room { id, stage: stages[id.index()], dtype, axes, band, bytes })
         });
         Rooms(rooms.collect())
     }
 
     /// Computes all of them, in an order in which operands come first.
     pub fn reduce<'a>(&'a mut self, task: Task<'_>, arguments: &mut Arguments<'a>) -> Results {
-        let places: Vec<(NodeId, usize, Axes, OperandView)> = self
+        let places: Vec<(NodeId, usize, Varies, OperandView)> = self
             .0
             .iter_mut()
-            .map(|Room { id, stage, dtype, axes, bytes }| {
+            .map(|Room { id, stage, dtype, axes, band, bytes }| {
                 let tensor = OperandView { memory: arguments.push(bytes), dtype: *dtype, strides: strides(*axes, task.shape) };
-                (*id, *stage, *axes, tensor)
+                (*id, *stage, (*axes, *band), tensor)
             })
             .collect();
         let last = places.iter().map(|(_, stage, ..)| *stage).max().unwrap_or_default();
         let mut done = Results::new();
         for stage in 1..=last {
             let now = || places.iter().filter(|(_, of, ..)| *of == stage);
-            let reducers = now().map(|(id, _, axes, tensor)| reducer(task.epilogue, *id, *axes, tensor)).collect();
+            let reducers = now().map(|(id, _, varies, tensor)| reducer(task.epilogue, *id, *varies, tensor)).collect();
             Job::new(task, arguments, Targets { reducers, ..Targets::default() }, &done).run();
             done.extend(now().map(|(id, _, _, tensor)| (*id, *tensor)));
         }
@@ -75,7 +79,7 @@ fn strides(axes: Axes, shape: Shape) -> Strides {
 }
 
 /// The reducer that a sink of its results would have.
-fn reducer(epilogue: &Checked, id: NodeId, axes: Axes, tensor: &OperandView) -> Reducer {
+fn reducer(epilogue: &Checked, id: NodeId, (axes, band): Varies, tensor: &OperandView) -> Reducer {
     let Node::Reduce { monoid, args, .. } = epilogue.graph().node(id) else {
         unreachable!("{id} has a room, and only reductions do");
     };
@@ -87,6 +91,7 @@ fn reducer(epilogue: &Checked, id: NodeId, axes: Axes, tensor: &OperandView) -> 
         absolute: false,
         value: epilogue.type_of(first).value,
         axes,
+        band,
         memory: tensor.memory,
         format: Format::Stored(tensor.dtype),
         strides: tensor.strides,

@@ -67,6 +67,15 @@ DEVICE void epilogue_visit(const Params& p, const TileValues& t, ColumnValues& c
             {{ store.base }}, {{ store.ld }}, raw, s, p.m, p.n, {{ store.wide }} != 0);
     }
 {% endfor -%}
+{% for store in strip_stores %}    if ({% if not store.by_entry %}t.batch == 0 && {% endif %}{# -#}
+        {% if store.by_column %}s.row == 0{% elif store.by_row %}s.row < p.m && s.at(0) == 0{# -#}
+        {% else %}s.row == 0 && s.at(0) == 0{% endif %}) // {{ store.node }}
+{% if store.by_column %}#pragma unroll
+        for (int i = 0; i < STRIP; ++i)
+            if (s.at(i) < p.n) {{ store.base }}[s.at(i)] = Narrow<{{ store.dtype }}>::of({{ store.value }});
+{% else %}        {{ store.base }}[{% if store.by_row %}s.row{% else %}0{% endif %}] = {# -#}
+        Narrow<{{ store.dtype }}>::of({{ store.value }});
+{% endif %}{% endfor -%}
 {% for r in reductions %}    { // {{ r.node }}: elements outside of the matrix do not count
 {% if r.columns %}#pragma unroll
         for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>(s.row < p.m, c.{{ r.name }}[i], {{ r.terms }});

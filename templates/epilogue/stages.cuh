@@ -3,21 +3,44 @@
     const Params& p, const TileValues& t, ColumnValues& c, RowValues& r, const Fetched& f, const Strip& s,
     const Accum (&acc)[STRIP]) {
 {% for line in stage.visit %}{{ line }}
-{% endfor %}    if ({% if hopper %}p.n >= BN{% else %}s.at(STRIP - 1) < p.n{% endif %}) {
+{% endfor %}    if ({% if hopper %}p.n >= BN{% else %}{% if whole %}s.row < p.m && {% endif %}s.at(STRIP - 1) < p.n{% endif %}) {
 {% for r in stage.reductions %}#pragma unroll
         for (int i = 0; i < STRIP; ++i) {{ r.monoid }}::take(r.{{ r.name }}, {{ r.terms }}); // {{ r.node }}
 {% endfor %}    } else { // elements outside of the matrix do not count
 {% for r in stage.reductions %}#pragma unroll
-        for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>(s.at(i) < p.n, r.{{ r.name }}, {{ r.terms }});
+        for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>({# -#}
+            {% if whole %}s.row < p.m && {% endif %}s.at(i) < p.n, r.{{ r.name }}, {{ r.terms }});
 {% endfor %}    }
 }
 DEVICE void epilogue_reduce_{{ stage.number }}(const Params& p, const TileValues& t, RowValues& r, const Strip& s, int& turn) {
-{% for r in stage.reductions %}    {{ r.result }} = {{ r.monoid }}::result(
-        combine_row<{{ r.monoid }}>(r.{{ r.name }}, turn), {% if doubles %}double{% else %}float{% endif %}(p.n)); // {{ r.node }}
-{% endfor -%}
+{% for r in stage.reductions %}{% if not r.whole %}    {{ r.result }} = {{ r.monoid }}::result(
+        combine_row<{{ r.monoid }}>(r.{{ r.name }}, turn), {# -#}
+        {% if doubles %}double{% else %}float{% endif %}{# -#}
+        ({% if bands %}min(BN, p.n - s.column / BN * BN){% else %}p.n{% endif %})); // {{ r.node }}
+{% endif %}{% endfor -%}
 {% for line in stage.row %}{{ line }}
 {% endfor %}}
-{% endfor -%}
+{% if stage.whole %}// What all rows and columns come to: each of a thread's rows gets it.
+template <int ROWS>
+DEVICE void epilogue_combine_{{ stage.number }}(const Params& p, int columns, RowValues (&rows)[ROWS], int& turn) {
+{% for r in stage.reductions %}{% if r.whole %}    { // {{ r.node }}
+        {{ r.monoid }}::State s = rows[0].{{ r.name }};
+#pragma unroll
+        for (int i = 1; i < ROWS; ++i) s = {{ r.monoid }}::combine(s, rows[i].{{ r.name }});
+        const auto result = {{ r.monoid }}::result(
+            combine_block<{{ r.monoid }}>(s, turn), {# -#}
+            {% if doubles %}double(p.m) * double(columns){% else %}float(p.m) * float(columns){% endif %});
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i) rows[i].{{ r.field }} = result;
+    }
+{% endif %}{% endfor %}}
+{% if not holds_rows %}DEVICE void add_state_{{ stage.number }}(RowValues& to, const RowValues& from) {
+{% for r in stage.reductions %}    to.{{ r.name }} = {{ r.monoid }}::combine(to.{{ r.name }}, from.{{ r.name }});
+{% endfor %}}
+DEVICE void carry_result_{{ stage.number }}(RowValues& to, const RowValues& from) {
+{% for r in stage.reductions %}    to.{{ r.field }} = from.{{ r.field }};
+{% endfor %}}
+{% endif %}{% endif %}{% endfor -%}
 {% if reductions %}// Copies a thread's sums down its columns.
 DEVICE void carry_sums(ColumnValues& to, const ColumnValues& from) {
 {% for r in reductions %}{% if r.columns %}#pragma unroll

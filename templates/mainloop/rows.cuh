@@ -1,7 +1,10 @@
 // ---- mainloop: rows. The accumulator is a matrix in memory, and the epilogue uses the results of its rows' reductions ----
 //
 // GROUP threads share a row, SPAN columns of it at a time, each thread VISITS strips. A block has AT_ONCE * TOGETHER rows.
+{% if whole %}// A tile is a whole matrix, because something is reduced over all of it.
+{% endif %}{# -#}
 {% if holds_rows %}// The threads hold a row in the format of memory, and every stage starts from there: memory is read once.
+{% elif whole %}// It is larger than the threads can hold, so each stage reads it again.
 {% else %}// A row is longer than the threads can hold, so each stage reads it again.
 {% endif %}//
 namespace rows {
@@ -40,9 +43,10 @@ struct Held {
 };
 
 DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) {
-    const int first = int(threadIdx.x) / GROUP, lane = int(threadIdx.x) % GROUP * STRIP;
+    const int first = int(threadIdx.x) / GROUP, lane = {% if bands %}tile.column + {% endif %}int(threadIdx.x) % GROUP * STRIP;
     int turn = 0;
-{% if holds_rows %}{% if reductions %}    ColumnValues columns[VISITS];   // only their sums are kept
+{% if whole %}    const int width = {% if bands %}min(BN, p.n - tile.column){% else %}p.n{% endif %};
+{% endif %}{% if holds_rows %}{% if reductions %}    ColumnValues columns[VISITS];   // only their sums are kept
 #pragma unroll
     for (int v = 0; v < VISITS; ++v) columns[v] = epilogue_column(p, t, {tile.row + first, lane + v * STEP});
 {% endif %}    Held next[AHEAD ? TOGETHER : 1];   // loads in flight
@@ -71,14 +75,15 @@ DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) 
             const int row = tile.row + batch + i * AT_ONCE + first;
 #pragma unroll
             for (int v = 0; v < VISITS; ++v) {
-                if (v * STEP >= p.n) break;
+                if ({% if bands %}tile.column + {% endif %}v * STEP >= p.n) break;
                 Accum acc[STRIP];
                 held[i].widen_strip(acc, v);
                 ColumnValues c = epilogue_column(p, t, {row, lane + v * STEP});
                 epilogue_take_{{ stage.number }}(p, t, c, rows[i], held[i].fetched[v], {row, lane + v * STEP}, acc);
             }
         }
-#pragma unroll
+{% if stage.whole %}        epilogue_combine_{{ stage.number }}(p, width, rows, turn);
+{% endif %}#pragma unroll
         for (int i = 0; i < TOGETHER; ++i)
             epilogue_reduce_{{ stage.number }}(p, t, rows[i], {tile.row + batch + i * AT_ONCE + first, lane}, turn);
 {% endfor %}#pragma unroll
@@ -86,7 +91,7 @@ DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) 
             const int row = tile.row + batch + i * AT_ONCE + first;
 #pragma unroll
             for (int v = 0; v < VISITS; ++v) {
-                if (v * STEP >= p.n) break;
+                if ({% if bands %}tile.column + {% endif %}v * STEP >= p.n) break;
                 Accum acc[STRIP];
                 held[i].widen_strip(acc, v);
                 ColumnValues c = epilogue_column(p, t, {row, lane + v * STEP});
@@ -94,13 +99,64 @@ DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) 
 {% endif %}                epilogue_visit(p, t, c, rows[i], held[i].fetched[v], {row, lane + v * STEP}, acc);
 {% if reductions %}                carry_sums(columns[v], c);
 {% endif %}            }
-            if (lane == 0) epilogue_store_row(p, t, rows[i], {row, lane});
+            if (lane == {% if bands %}tile.column{% else %}0{% endif %}) epilogue_store_row(p, t, rows[i], {row, lane});
             epilogue_row_end(p, t, rows[i], {row, lane});
         }
     }
 {% if reductions %}#pragma unroll
     for (int v = 0; v < VISITS; ++v) epilogue_column_end(p, t, columns[v], {tile.row + first, lane + v * STEP});
-{% endif %}{% else %}    const int row = tile.row + first;
+{% endif %}{% elif whole %}    RowValues all[1] = {epilogue_row(p, t, {first, lane})};   // only what all rows come to is kept
+{% for stage in stages %}#pragma unroll 1
+    for (int batch = 0; batch < p.m; batch += AT_ONCE * TOGETHER) {
+        RowValues rows[TOGETHER];
+#pragma unroll
+        for (int i = 0; i < TOGETHER; ++i) {
+            const Strip s{batch + i * AT_ONCE + first, lane};
+            rows[i] = epilogue_row(p, t, s);
+{% for before in stages %}{% if before.number < stage.number %}            carry_result_{{ before.number }}(rows[i], all[0]);
+            epilogue_reduce_{{ before.number }}(p, t, rows[i], s, turn);
+{% endif %}{% endfor %}        }
+#pragma unroll 1
+        for (int from = 0; from < width; from += SPAN) {
+            Held held[TOGETHER];
+#pragma unroll
+            for (int i = 0; i < TOGETHER; ++i) held[i].read(p, t, {batch + i * AT_ONCE + first, from + lane});
+#pragma unroll
+            for (int i = 0; i < TOGETHER; ++i)
+#pragma unroll
+                for (int v = 0; v < VISITS; ++v) {
+                    const Strip s{batch + i * AT_ONCE + first, from + lane + v * STEP};
+                    ColumnValues c = epilogue_column(p, t, s);
+                    Accum acc[STRIP];
+                    held[i].widen_strip(acc, v);
+                    epilogue_take_{{ stage.number }}(p, t, c, rows[i], held[i].fetched[v], s, acc);
+                }
+        }
+#pragma unroll
+        for (int i = 0; i < TOGETHER; ++i) add_state_{{ stage.number }}(all[0], rows[i]);
+    }
+    epilogue_combine_{{ stage.number }}(p, width, all, turn);
+{% endfor %}#pragma unroll 1
+    for (int row = first; row - first < p.m; row += AT_ONCE) {
+        RowValues r = epilogue_row(p, t, {row, lane});
+{% for stage in stages %}        carry_result_{{ stage.number }}(r, all[0]);
+        epilogue_reduce_{{ stage.number }}(p, t, r, {row, lane}, turn);
+{% endfor %}#pragma unroll 1
+        for (int from = 0; from < width; from += SPAN) {
+            Held held;
+            held.read(p, t, {row, from + lane});
+#pragma unroll
+            for (int v = 0; v < VISITS; ++v) {
+                const Strip s{row, from + lane + v * STEP};
+                ColumnValues c = epilogue_column(p, t, s);
+                Accum acc[STRIP];
+                held.widen_strip(acc, v);
+                epilogue_visit(p, t, c, r, held.fetched[v], s, acc);
+            }
+        }
+        if (lane == {% if bands %}tile.column{% else %}0{% endif %}) epilogue_store_row(p, t, r, {row, lane});
+    }
+{% else %}    const int row = tile.row + first;
     RowValues r = epilogue_row(p, t, {row, lane});
 {% for stage in stages %}#pragma unroll 1
     for (int from = 0; from < p.n; from += SPAN) {
@@ -130,7 +186,7 @@ DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) 
             epilogue_column_end(p, t, c, s);
         }
     }
-    if (lane == 0) epilogue_store_row(p, t, r, {row, lane});
+    if (lane == {% if bands %}tile.column{% else %}0{% endif %}) epilogue_store_row(p, t, r, {row, lane});
     epilogue_row_end(p, t, r, {row, lane});
 {% endif %}}
 

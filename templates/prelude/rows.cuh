@@ -7,24 +7,30 @@ template <class T> DEVICE void renew(T& values) {
 #pragma unroll
     for (int i = 0; i < int(sizeof(T) / 4); ++i) asm volatile("" : "+r"(words[i]));
 }
-{% else %}// ---- rows: combines the states of the GROUP threads that share a row, so that each of them has the result ----
-constexpr int GROUP_WARPS = GROUP / 32;
+{% else %}// ---- rows: combines the states of threads that share a row, or the block, so that each of them has the result ----
 extern __shared__ __align__(16) u8 smem[];
 
-// The warps of a row alternate between two places for their states, so that one barrier is enough. A warp writes to the first
-// place again only after the barrier of the second, and no warp passes that barrier before it has read the first. The warps are
+// The warps alternate between two places for their states, so that one barrier is enough. A warp writes to the first place
+// again only after the barrier of the second, and no warp passes that barrier before it has read the first. The warps are
 // combined in their order.
-template <class M> DEVICE typename M::State combine_row(typename M::State s, int& turn) {
-    s = fold_lanes<M, 1, GROUP < 32 ? GROUP : 32>(s);
-    if constexpr (GROUP > 32) {
+template <class M, int SHARERS> DEVICE typename M::State combine_threads(typename M::State s, int& turn) {
+    s = fold_lanes<M, 1, SHARERS < 32 ? SHARERS : 32>(s);
+    if constexpr (SHARERS > 32) {
         static_assert(sizeof(s) <= 32, "a warp's place holds a state");
+        constexpr int WARPS = SHARERS / 32;
         const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
         u8* const places = smem + (turn ^= 1) * THREADS;
         if (lane == 0) *reinterpret_cast<typename M::State*>(places + warp * 32) = s;
         __syncthreads();
-        s = *reinterpret_cast<typename M::State*>(places + (warp / GROUP_WARPS * GROUP_WARPS + lane % GROUP_WARPS) * 32);
-        s = fold_lanes<M, 1, GROUP_WARPS>(s);
+        s = *reinterpret_cast<typename M::State*>(places + (warp / WARPS * WARPS + lane % WARPS) * 32);
+        s = fold_lanes<M, 1, WARPS>(s);
     }
     return s;
 }
-{% endif -%}
+template <class M> DEVICE typename M::State combine_row(typename M::State s, int& turn) {
+    return combine_threads<M, GROUP>(s, turn);
+}
+{% if whole %}template <class M> DEVICE typename M::State combine_block(typename M::State s, int& turn) {
+    return combine_threads<M, THREADS>(s, turn);
+}
+{% endif %}{% endif -%}

@@ -55,7 +55,7 @@ fn hold(name: &str, dtype: DType, input: &[u8], epilogue: &Epilogue) {
         let text = format!("#undef __CUDA_ARCH__\n#define __CUDA_ARCH__ {architecture}\n{}", plan.source().unwrap().text());
         let program = Program::of(&format!("{name}_{architecture}"), plan, &text).unwrap_or_else(|fault| panic!("{fault}"));
         let Some(program) = program else { return };
-        for launched in program.launch(&gemm, shape, 1, &before, 0.0).unwrap_or_else(|fault| panic!("{fault}")) {
+        for launched in program.launch(&slots, shape, 1, &before, 0.0).unwrap_or_else(|fault| panic!("{fault}")) {
             for ((slot, expected), found) in slots.iter().zip(&expected).zip(&launched) {
                 let differs = expected.iter().zip(found).position(|(e, f)| e != f);
                 if let Some(at) = differs {

@@ -81,7 +81,7 @@ fn run(name: &str, epilogue: &Epilogue, tilt: i32, x: &[f32], y: &[f32]) -> Opti
             _ => of(if &*slot.name == "y" { y } else { x }),
         };
         let before: Vec<Vec<u8>> = slots.iter().map(buffer).collect();
-        let [launched, _] = program.launch(&gemm, shape, 1, &before, 0.0).unwrap_or_else(|fault| panic!("{fault}"));
+        let [launched, _] = program.launch(&slots, shape, 1, &before, 0.0).unwrap_or_else(|fault| panic!("{fault}"));
         let written = slots.iter().zip(&launched).filter(|(slot, _)| matches!(slot.kind, SlotKind::Memory { written: true, .. }));
         for (i, (_, bytes)) in written.enumerate() {
             let values = bytes.chunks(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()));

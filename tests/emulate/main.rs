@@ -13,7 +13,7 @@ mod widen;
 use postlude::args::{HostArgs, Slot, SlotKind, Tensor, slots};
 use postlude::build::recipes;
 use postlude::check::Argument;
-use postlude::plan::{Mainloop, Math, TileShape};
+use postlude::plan::{Mainloop, Math, Passes, Place, Tile, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
 use postlude::{Attention, Blocks, GradientOf};
@@ -102,32 +102,35 @@ impl Case {
             // Blocks of `bands` go from tile to tile: of a single multiprocessor each has several.
             let few = self.name.starts_with("bands");
             let plan = self.gemm.kernel_plan(Target::SM_80, if few { 1 } else { 108 }, shape).unwrap();
-            let text = plan.source().unwrap().text().to_owned();
-            if !programs.iter().any(|(known, _)| *known == text) {
-                let Some(program) = Program::of(&format!("{name}_{}", programs.len()), plan, &change(&text))? else {
-                    return Ok(Tried::Skipped);
-                };
-                programs.push((text.clone(), program));
+            let mut texts = Vec::new();
+            for plan in plan.before.iter().chain([&plan]) {
+                let text = plan.source().unwrap().text().to_owned();
+                if !programs.iter().any(|(known, _)| *known == text) {
+                    let name = format!("{name}_{}", programs.len());
+                    let Some(program) = Program::of(&name, plan.clone(), &change(&text))? else { return Ok(Tried::Skipped) };
+                    programs.push((text.clone(), program));
+                }
+                texts.push(text);
             }
-            let (_, program) = programs.iter().find(|(known, _)| *known == text).unwrap();
-            self.launch(program, shape)?;
+            let of = |text: &String| &programs.iter().find(|(known, _)| known == text).unwrap().1;
+            self.launch(&Kernels { programs: texts.iter().map(of).collect(), passes: plan.passes.as_deref() }, shape)?;
         }
         Ok(Tried::Passed)
     }
 
     /// With all optional arguments, without them, and with every other one.
-    fn launch(&self, program: &Program, shape: Shape) -> Result<(), String> {
+    fn launch(&self, kernels: &Kernels, shape: Shape) -> Result<(), String> {
         // Of a scalar the launch writes the default: the kernel sees no difference.
         let may = |argument: &&Argument| argument.need.default().is_some() && argument.role.operand().is_some();
         let optional = self.gemm.epilogue().arguments().iter().filter(may);
         let names: Vec<&str> = optional.map(|argument| &*argument.name).collect();
         let odd = |odd: usize| names.iter().copied().skip(odd).step_by(2).collect();
-        self.launch_without(program, shape, &[])?;
+        self.launch_without(kernels, shape, &[])?;
         let some: Vec<Vec<&str>> = if names.is_empty() { Vec::new() } else { vec![names.clone(), odd(0), odd(1)] };
-        some.iter().try_for_each(|names| self.launch_without(program, shape, names))
+        some.iter().try_for_each(|names| self.launch_without(kernels, shape, names))
     }
 
-    fn launch_without(&self, program: &Program, shape: Shape, left_out: &[&str]) -> Result<(), String> {
+    fn launch_without(&self, kernels: &Kernels, shape: Shape, left_out: &[&str]) -> Result<(), String> {
         let slots = slots(self.gemm.operation(), self.gemm.epilogue().checked(), shape);
         let is_left_out = |slot: &Slot| left_out.contains(&&*slot.name);
         let mut before = Vec::new();
@@ -156,7 +159,7 @@ impl Case {
         }
         self.gemm.reference(shape, args).unwrap();
         for &raster in self.rasters {
-            let launches = program.launch(&self.gemm, shape, raster, &before, 0.75)?;
+            let launches = kernels.launch(&slots, shape, raster, &before)?;
             for (turn, launched) in launches.iter().enumerate() {
                 for ((slot, expected), found) in
                     slots.iter().zip(&expected).zip(launched).filter(|((slot, _), _)| !is_left_out(slot))
@@ -165,7 +168,7 @@ impl Case {
                     let same =
                         |e: f64, f: f64| e == f || (e - f).abs() <= self.tolerance * e.abs().max(1.0) || e.is_nan() && f.is_nan();
                     if let Some(at) = expected.iter().zip(&found).position(|(e, f)| !same(*e, *f)) {
-                        let (tile, name, found, expected) = (program.plan().tile, &slot.name, found[at], expected[at]);
+                        let (tile, name, found, expected) = (kernels.tile(), &slot.name, found[at], expected[at]);
                         let place = format!("launch {turn}, {shape}, without {left_out:?}, raster {raster}, {tile}");
                         return Err(format!("`{name}`[{at}] is {found}, not {expected}: {place}"));
                     }
@@ -173,6 +176,50 @@ impl Case {
             }
         }
         Ok(())
+    }
+}
+
+/// The kernels of a plan, the plan's own last.
+struct Kernels<'p> {
+    programs: Vec<&'p Program>,
+    passes: Option<&'p Passes>,
+}
+
+impl Kernels<'_> {
+    fn tile(&self) -> Tile {
+        self.programs[self.programs.len() - 1].plan().tile
+    }
+
+    /// The contents of the user's buffers after two launches.
+    fn launch(&self, slots: &[Slot], shape: Shape, raster: i32, before: &[Vec<u8>]) -> Result<[Vec<Vec<u8>>; 2], String> {
+        const SCALAR: f32 = 0.75;
+        let Some(passes) = self.passes else { return self.programs[0].launch(slots, shape, raster, before, SCALAR) };
+        let mut interim: Vec<Vec<u8>> = vec![Vec::new(); passes.interim.len()];
+        let mut given = [before.to_vec(), before.to_vec()];
+        for (number, (pass, program)) in passes.passes.iter().zip(&self.programs).enumerate() {
+            let (own, places) = (pass.slots(shape), passes.places(number, slots, shape));
+            let room = |kind: &SlotKind| match kind {
+                SlotKind::Memory { dtype, outer, inner, batch, .. } => {
+                    vec![0xaa; dtype.bytes(inner * outer * batch.unwrap_or(1))]
+                }
+                SlotKind::Table { .. } | SlotKind::Scalar(_) => Vec::new(),
+            };
+            let bytes = own.iter().zip(&places).map(|(slot, place)| match *place {
+                Place::Given(slot) => before[slot].clone(),
+                Place::Interim(index) if interim[index].is_empty() => room(&slot.kind),
+                Place::Interim(index) => interim[index].clone(),
+            });
+            let launched = program.launch(&own, shape, raster, &bytes.collect::<Vec<_>>(), SCALAR)?;
+            for (turn, buffers) in launched.into_iter().enumerate() {
+                for (place, buffer) in places.iter().zip(buffers) {
+                    match *place {
+                        Place::Given(slot) => given[turn][slot] = buffer,
+                        Place::Interim(index) => interim[index] = buffer,
+                    }
+                }
+            }
+        }
+        Ok(given)
     }
 }
 
@@ -737,6 +784,9 @@ checks! {
     windows_that_become_one_number: "pool_";
     attention_without_scores_in_memory: "attention_";
     rows_that_wait_for_what_they_come_to: "stages";
+    matrices_that_wait_for_what_they_come_to: "whole_matrices";
+    bands_that_wait_for_what_they_come_to: "groups_";
+    kernels_that_wait_for_each_other: "passes";
 }
 
 /// Blocks of Hopper's kernels stay and go from tile to tile: together they reach each of them once, whatever the

@@ -1,6 +1,6 @@
 //! Kernels as programs of this machine: the very text that would go to NVRTC, with a shim in front of it and a `main` behind it.
 
-use postlude::args::{SlotKind, slots};
+use postlude::args::{Slot, SlotKind};
 use postlude::plan::{FieldType, FieldValue, KernelPlan};
 use postlude::prelude::*;
 use postlude::problem::ScaleField;
@@ -161,12 +161,12 @@ impl Program {
         &self.plan
     }
 
-    /// The contents of every buffer except the workspace after two launches, in the order of the operation's slots.
+    /// The contents of every buffer except the workspace after two launches, in the order of the launch's slots.
     /// `bytes` gives the contents before, empty for an argument that is left out, and `scalar` the passed numbers. An
     /// error is the message with which the program ended.
     pub fn launch(
         &self,
-        gemm: &Gemm,
+        slots: &[Slot],
         shape: Shape,
         raster: i32,
         bytes: &[Vec<u8>],
@@ -174,7 +174,6 @@ impl Program {
     ) -> Result<[Vec<Vec<u8>>; 2], String> {
         let plan = &self.plan;
         let seen = plan.seen(shape);
-        let slots = slots(gemm.operation(), gemm.epilogue().checked(), shape);
         let operands = slots.len() - plan.arguments.len();
         let argument = |i: usize| slots.iter().position(|slot| slot.name == plan.arguments[i].name).unwrap();
         let operand = |i: usize| if plan.transposed && operands >= 2 { 1 - i } else { i };

@@ -3,7 +3,7 @@
 
 use super::{Case, shapes};
 use postlude::build::recipes::{self, Mask, Norm};
-use postlude::plan::{Tile, TileShape};
+use postlude::plan::{Mainloop, Tile, TileShape};
 use postlude::prelude::*;
 
 /// One element to a few hundred, several rows and one, and rows that end inside of a strip.
@@ -25,8 +25,14 @@ fn case(
 
 /// The same with a tile of these numbers, in place of the plan's.
 fn on(case: Case, name: &'static str, [threads, group, span, bn, together, bm]: [usize; 6]) -> Case {
-    let shape = TileShape::Rows { group, span, together, ahead: bm * group > threads * together };
+    let shape = TileShape::Rows { group, span, together, ahead: bm * group > threads * together, whole: false };
     Case { name, gemm: case.gemm.tile(Tile { bm, bn, shape, threads, min_blocks: 1 }), ..case }
+}
+
+/// The same with a tile that reads a whole matrix again for each stage.
+fn again_whole(case: Case) -> Case {
+    let shape = TileShape::Rows { group: 64, span: 64 * 4, together: 2, ahead: false, whole: true };
+    Case { gemm: case.gemm.tile(Tile { bm: 24, bn: 64 * 4 * 5, shape, threads: 128, min_blocks: 1 }), ..case }
 }
 
 /// Every monoid of the table beside others of its stage, and values that wait for each other.
@@ -61,6 +67,106 @@ fn sinks() -> Result<Epilogue, postlude::Diagnostics> {
     })
 }
 
+/// What all rows and columns come to, beside what rows do, used by values along every axis.
+fn whole() -> Result<Epilogue, postlude::Diagnostics> {
+    Epilogue::build(|e| {
+        let z = e.acc() + e.load("bias", F32.over(N)) * e.load("rows", F32.over(M));
+        let mean = z.mean_over(M | N);
+        let deviation = (z - mean).mean_square_over(M | N).sqrt();
+        let row = (z - mean).max_over(N) * deviation;
+        let any = z.gt(row * 0.5).max_over(M | N);
+        let best = e.reduce_over([z, e.row() * 1000 + e.column()], Monoid::ArgMax, M | N);
+        let by_row = e.load("rows", F32.over(M)) * mean + row;
+        e.store("d", any.select(z - mean, z) / (deviation + 1.0) + by_row + best.cast(F32), F32);
+        e.store("mean", mean, F32.pointer().batched());
+        e.store("by_row", by_row, F32.over(M).batched());
+        e.store("level", e.load("bias", F32.over(N)).absmax_over(M | N), F32.pointer());
+    })
+}
+
+/// The same without rows, so that a matrix that is not held can be read again.
+fn norm_of_all() -> Result<Epilogue, postlude::Diagnostics> {
+    Epilogue::build(|e| {
+        let z = e.acc() * e.load("weight", F32.over(N)) + e.load("rows", F32.over(M));
+        let centred = z - z.mean_over(M | N);
+        let rstd = (centred.mean_square_over(M | N) + 0.125).rsqrt();
+        let scaled = e.load("rows", F32.over(M)) * rstd;
+        e.store("d", centred * rstd + scaled, F32);
+        e.store("above", centred.gt(0.0), Bits8);
+        e.store("rstd", rstd, F32.pointer().batched());
+        e.store("scaled", scaled, F32.over(M).batched());
+    })
+}
+
+/// Sums along every axis of what a whole matrix has come to.
+fn sinks_of_all() -> Result<Epilogue, postlude::Diagnostics> {
+    Epilogue::build(|e| {
+        let y = e.acc() - e.acc().mean_over(M | N);
+        e.store("d", y, F32);
+        e.reduce("columns", y, Monoid::Sum, F32.over(N));
+        e.reduce("rows", y * y, Monoid::Sum, F32.over(M).batched());
+        e.reduce("all", y, Monoid::AbsMax, F32.pointer());
+    })
+}
+
+/// What no block has all of: columns, entries, and rows and columns beside each other.
+fn of_every_axis() -> Result<Epilogue, postlude::Diagnostics> {
+    Epilogue::build(|e| {
+        let z = e.acc() + e.load("bias", F32.over(N)) * e.load("rows", F32.over(M));
+        let column = z.mean_over(M);
+        let centred = z - column;
+        let scale = (centred.mean_square_over(M) + 0.125).rsqrt();
+        let row = (centred * scale).max_over(N);
+        let entries = (z * 0.5).sum_over(L);
+        let all = (z + row).sum_over(M | N | L) * 0.001;
+        e.store("d", centred * scale + row + entries + all, F32);
+        e.store("column", column, F32.over(N).batched());
+        e.store("scale", scale * e.load("bias", F32.over(N)), F32.over(N).batched());
+        e.store("row", row + 1.0, F32.over(M).batched());
+        e.store("all", all, F32.pointer());
+        e.reduce("sums", z, Monoid::Sum, F32.over(N));
+    })
+}
+
+/// What bands of columns come to: in each row, and over all rows, with a part of a band at the end.
+fn bands(columns: usize) -> Result<Epilogue, postlude::Diagnostics> {
+    Epilogue::build(|e| {
+        let z = e.acc() + e.load("bias", F32.over(N)) * e.load("rows", F32.over(M));
+        let centred = z - z.mean_over(N.bands(columns));
+        let scale = (centred.mean_square_over(N.bands(columns)) + 0.125).rsqrt();
+        e.store("d", centred * scale * e.load("bias", F32.over(N)), F32);
+        e.store("scale", scale + e.load("rows", F32.over(M)), F32);
+        e.reduce("sums", z, Monoid::Sum, F32.over(N));
+    })
+}
+
+/// The same over all rows, with what else varies along columns alone.
+fn groups(columns: usize) -> Result<Epilogue, postlude::Diagnostics> {
+    Epilogue::build(|e| {
+        let group = (M | N).bands(columns);
+        let z = e.acc() + e.load("bias", F32.over(N)) * e.load("rows", F32.over(M));
+        let centred = z - z.mean_over(group);
+        let scale = (centred.mean_square_over(group) + 0.125).rsqrt();
+        let scaled = scale * e.load("bias", F32.over(N));
+        e.store("d", centred * scaled, F32);
+        e.store("scale", scale, F32.over(N).batched());
+        e.store("scaled", scaled, F32.over(N).batched());
+        e.store("most", z.absmax_over(group) + e.constant(1.0).sum_over(group), F32.over(N).batched());
+    })
+}
+
+/// What a block has not all of: groups beside columns, behind a matrix of the batch.
+fn groups_apart() -> Result<Epilogue, postlude::Diagnostics> {
+    Epilogue::build(|e| {
+        let z = e.acc() + e.load("bias", F32.over(N));
+        let centred = z - z.mean_over((M | N).bands(8));
+        let scale = (centred.sum_over(M).abs() + 1.0).logsumexp_over((M | N).bands(8));
+        e.store("d", centred / scale, F32);
+        e.store("scale", scale, F32.over(N).batched());
+        e.store("norm", z.norm_over((M | N | L).bands(16)), F32.over(N));
+    })
+}
+
 pub fn all() -> Vec<Case> {
     let norm = |weights, residual| Norm { weights, residual };
     let row = Order::RowMajor;
@@ -69,6 +175,13 @@ pub fn all() -> Vec<Case> {
     let doubles = Epilogue::build(|e| e.store("d", e.acc_f64().softmax_over(N) - e.acc_f64().mean_over(N), F64));
     let held = [64, 64, 64 * 4 * 5, 64 * 4 * 5, 1, 2];
     let again = [128, 64, 64 * 4, 64 * 4 * 5, 1, 2];
+    let large = |case: Case| Case { shapes: shapes(&[(300, 200, 0), (5, 3000, 0), (700, 9, 0)]), ..case };
+    let product = |case: Case, dtype, shapes: Vec<Shape>| {
+        let gemm = Gemm::new(dtype, TN, case.gemm.epilogue()).mainloop(Mainloop::Simt);
+        Case { gemm, shapes, ..case }
+    };
+    let behind = || vec![Shape::new(70, 40, 24), Shape::new(33, 132, 9).batched(2)];
+    let doubles_of_all = Epilogue::build(|e| e.store("d", e.acc_f64() - e.acc_f64().mean_over(M | N), F64));
     let ahead = [64, 32, 32 * 4 * 10, 32 * 4 * 10, 1, 8];
     vec![
         case("stages_softmax", F32, row, recipes::softmax(Mask::Causal, F32), 2e-6),
@@ -85,6 +198,25 @@ pub fn all() -> Vec<Case> {
         case("stages_top_k", F32, row, recipes::top_k(3), 1e-6),
         case("stages_top_k_softmax", F16, row, recipes::top_k_softmax(2, F16), 1e-3),
         case("stages_doubles", F64, row, doubles, 1e-12),
+        case("whole_matrices", F32, row, whole(), 2e-4),
+        case("whole_matrices_of_doubles", F64, row, doubles_of_all, 1e-12),
+        again_whole(case("whole_matrices_again", F32, row, norm_of_all(), 2e-5)),
+        large(case("whole_matrices_large", F32, row, norm_of_all(), 2e-5)),
+        case("whole_matrices_in_columns", F32, Order::ColumnMajor, sinks_of_all(), 2e-5),
+        case("whole_matrices_sums", F32, row, sinks_of_all(), 2e-5),
+        case("groups_in_rows", F32, row, bands(24), 2e-5),
+        case("groups_in_rows_odd", F16, row, bands(5), 2e-5),
+        case("groups_of_one", F32, row, bands(1), 2e-4),
+        case("groups_in_rows_in_columns", F32, Order::ColumnMajor, bands(64), 2e-5),
+        case("groups_of_columns", F32, row, groups(8), 2e-5),
+        case("groups_of_columns_ten", F16, row, groups(10), 2e-5),
+        large(case("groups_of_columns_again", F32, row, groups(264), 2e-5)),
+        case("groups_of_columns_in_columns", F16, Order::ColumnMajor, groups(16), 2e-5),
+        case("passes_of_groups", F32, row, groups_apart(), 2e-5),
+        case("passes", F32, row, of_every_axis(), 2e-4),
+        case("passes_in_columns", F32, Order::ColumnMajor, of_every_axis(), 2e-4),
+        product(case("passes_behind_a_product", F32, row, of_every_axis(), 2e-4), F32, behind()),
+        product(case("passes_behind_halves", F16, row, norm_of_all(), 2e-4), F16, behind()),
         on(case("", F32, row, monoids(), 2e-4), "stages_held", held),
         on(case("", F32, row, monoids(), 2e-4), "stages_again", again),
         on(case("", F32, row, sinks(), 2e-5), "stages_sinks_again", again),

@@ -196,6 +196,167 @@ fn gradients_of_rows() {
     run_all(&cases);
 }
 
+/// What all rows and columns come to, alone and beside what rows do.
+fn whole() -> [Epilogue; 3] {
+    let norm = Epilogue::build(|e| {
+        let z = e.acc() * e.load("weight", F32.over(N)) + e.load("level", F32.over(M));
+        let centred = z - z.mean_over(M | N);
+        let rstd = (centred.mean_square_over(M | N) + 0.125).rsqrt();
+        e.store("d", centred * rstd + e.load("level", F32.over(M)) * rstd, F16);
+        e.store("above", centred.gt(0.0), Bits8);
+        e.store("rstd", rstd, F32.pointer().batched());
+    });
+    let beside = Epilogue::build(|e| {
+        let z = e.acc() + e.load("residual", F16);
+        let scale = z.absmax_over(M | N) / 448.0;
+        let row = (z / scale).max_over(N);
+        e.store("d", z / scale, E4M3);
+        e.store("step", scale, F32.pointer().batched());
+        e.store("row", row, F32.over(M).batched());
+    });
+    let sums = Epilogue::build(|e| {
+        let y = e.acc() - e.acc().mean_over(M | N);
+        e.store("d", y, F32);
+        e.reduce("columns", y * y, Monoid::Sum, F32.over(N));
+        e.reduce("rows", y, Monoid::AbsMax, F32.over(M).batched());
+    });
+    [norm, beside, sums].map(Result::unwrap)
+}
+
+/// Matrices that a block holds, reads again, or has a part of; one and many of them, in either order.
+#[test]
+fn matrices_that_come_to_one_number() {
+    let mut cases = Vec::new();
+    for (i, epilogue) in whole().into_iter().enumerate() {
+        let order = [Order::RowMajor, Order::RowMajor, Order::ColumnMajor][i];
+        let gemm = Gemm::pointwise(F16, order, &epilogue);
+        for (j, [m, n]) in [[1, 1], [7, 33], [196, 24], [64, 256], [300, 520], [33, 4096], [1025, 1000]].into_iter().enumerate() {
+            cases.push(case(&gemm, Shape::matrix(m, n).batched([1, 3, 200][j % 3])));
+        }
+        cases.push(case(&gemm, Shape::matrix(70, 100).batched(2)).offset("a", 1).ld("a", 107).ld("d", 105));
+    }
+    // Every tile that fits a matrix.
+    let gemm = Gemm::pointwise(F16, Order::RowMajor, &whole()[0]);
+    for shape in [Shape::matrix(60, 120).batched(150), Shape::matrix(250, 64).batched(150)] {
+        let plan = gemm.kernel_plan(postlude::target::Target::SM_90A, 132, shape).unwrap();
+        assert!(plan.before.is_empty(), "{}", plan.explain());
+        cases.extend(plan.choice.candidates().map(|(tile, _)| case(&gemm.clone().tile(tile), shape)));
+    }
+    run_all(&cases);
+}
+
+/// Columns, batch entries and everything beside rows: kernels that leave results for each other, behind nothing and behind
+/// products.
+#[test]
+fn kernels_that_wait_for_each_other() {
+    let every_axis = Epilogue::build(|e| {
+        let z = e.acc() + e.load("bias", F32.over(N)) * e.load("level", F32.over(M));
+        let column = z.mean_over(M);
+        let centred = z - column;
+        let scale = (centred.mean_square_over(M) + 0.125).rsqrt();
+        let row = (centred * scale).max_over(N);
+        let all = (z + row).mean_over(M | N | L);
+        e.store("d", centred * scale + row + z.sum_over(L) + all, F32);
+        e.store("column", column, F32.over(N).batched());
+        e.store("rstd", scale * e.load("bias", F32.over(N)), F32.over(N).batched());
+        e.store("row", row + 1.0, F32.over(M).batched());
+        e.store("all", all, F32.pointer());
+        e.reduce("sums", z, Monoid::Sum, F32.over(N));
+    });
+    let columns = Epilogue::build(|e| {
+        let y = e.acc().softmax_over(M);
+        e.store("d", y, F16);
+        e.store("largest", y.max_over(M), F32.over(N).batched());
+    });
+    let [every_axis, columns] = [every_axis, columns].map(Result::unwrap);
+    let mut cases = Vec::new();
+    for (d, order) in [(F16, Order::RowMajor), (F32, Order::ColumnMajor)] {
+        for (m, n, batch) in [(200, 70, 3), (1000, 1030, 2), (3, 5000, 1)] {
+            cases.push(case(&Gemm::pointwise(d, order, &every_axis), Shape::matrix(m, n).batched(batch)));
+        }
+    }
+    cases.push(case(&Gemm::pointwise(F16, Order::RowMajor, &columns), Shape::matrix(3000, 1000)));
+    let [norm, beside, _] = whole();
+    let mainloops = [(F16, Mainloop::Sm90a), (BF16, Mainloop::Sm80), (F32, Mainloop::Simt), (F16, Mainloop::Gemv)];
+    for (i, (d, mainloop)) in mainloops.into_iter().enumerate() {
+        for (j, epilogue) in [&every_axis, &columns, &norm, &beside].into_iter().enumerate() {
+            let gemm = Gemm::new(d, Layout::ALL[(i + j) % 4], epilogue).mainloop(mainloop);
+            cases.push(case(&gemm, Shape::new(130, 264, 96).batched(1 + j % 3)));
+            cases.push(case(&gemm, Shape::new(4, 1000, 200)));
+        }
+    }
+    let shape = Shape::new(2048, 512, 256);
+    let plan = Gemm::new(F16, TN, &beside).kernel_plan(postlude::target::Target::SM_90A, 132, shape).unwrap();
+    assert!(plan.before.len() == 1 && plan.mainloop() == Mainloop::Sm90a, "{}", plan.explain());
+    cases.push(case(&Gemm::new(F16, TN, &beside), shape));
+    run_all(&cases);
+}
+
+/// Bands of columns in each row and over all rows: of every width, one and many matrices, either order; in kernels of one and of
+/// several.
+#[test]
+fn bands_of_columns() {
+    let norm = Norm { weights: Some(F32), residual: None };
+    let by_row = |columns: usize| {
+        let epilogue = Epilogue::build(|e| {
+            let z = e.acc() + e.load("bias", F32.over(N));
+            let rstd = (z.mean_square_over(N.bands(columns)) + 0.125).rsqrt();
+            e.store("d", z * rstd, F16);
+            e.store("best", e.column().eq(z.argmax_over(N.bands(columns))), Bool);
+            e.reduce("sums", z * rstd, Monoid::Sum, F32.over(N));
+        });
+        epilogue.unwrap()
+    };
+    let mut cases = Vec::new();
+    for (i, columns) in [1, 5, 8, 10, 24, 64, 128, 520].into_iter().enumerate() {
+        let order = [Order::RowMajor, Order::ColumnMajor][usize::from(i % 3 == 2)];
+        let groups = recipes::group_norm(columns, norm, F16).unwrap();
+        for (j, [m, n]) in [[64, 320], [196, 1040], [1, 77], [3000, 640]].into_iter().enumerate().skip(i % 2).step_by(2) {
+            let shape = Shape::matrix(m, n).batched([1, 3, 40, 2][(i + j) % 4]);
+            cases.push(case(&Gemm::pointwise(F16, order, &groups), shape));
+            cases.push(case(&Gemm::pointwise(F16, order, &by_row(columns)), shape));
+        }
+    }
+    // Behind products and convolutions.
+    for (i, (d, mainloop)) in [(F16, Mainloop::Sm90a), (BF16, Mainloop::Sm80), (F32, Mainloop::Simt)].into_iter().enumerate() {
+        for epilogue in [recipes::group_norm(8, norm, d).unwrap(), by_row(64), recipes::group_norm(1, norm, d).unwrap()] {
+            let gemm = Gemm::new(d, Layout::ALL[i], &epilogue).mainloop(mainloop);
+            cases.push(case(&gemm, Shape::new(130, 264, 96).batched(3)));
+        }
+    }
+    run_all(&cases);
+}
+
+/// Derivatives of group norms.
+#[test]
+fn gradients_of_bands() {
+    let mut cases = Vec::new();
+    for (columns, d) in [(10, F16), (32, F32)] {
+        let epilogue = recipes::group_norm(columns, Norm { weights: Some(d), residual: None }, d).unwrap();
+        let pair = epilogue.backward(Wrt::all().detached("mean").detached("rstd")).unwrap();
+        for [m, n, batch] in [[64, 320, 3], [1500, 640, 1]] {
+            let shape = Shape::matrix(m, n).batched(batch);
+            cases.push(case(&Gemm::pointwise(d, Order::RowMajor, pair.backward()), shape).steep());
+            cases.push(case(&Gemm::pointwise(d, Order::RowMajor, pair.forward()), shape));
+        }
+    }
+    run_all(&cases);
+}
+
+/// Derivatives of what a whole matrix is normalised by.
+#[test]
+fn gradients_of_matrices() {
+    let mut cases = Vec::new();
+    for epilogue in whole().into_iter().take(1) {
+        let pair = epilogue.backward(Wrt::all().detached("above").detached("rstd")).unwrap();
+        for [m, n] in [[70, 200], [2000, 1024]] {
+            cases.push(case(&Gemm::pointwise(F16, Order::RowMajor, pair.backward()), Shape::matrix(m, n)).steep());
+            cases.push(case(&Gemm::pointwise(F16, Order::RowMajor, pair.forward()), Shape::matrix(m, n)));
+        }
+    }
+    run_all(&cases);
+}
+
 /// Infinities, NaNs and rows of nothing else, in softmax.
 #[test]
 fn rows_of_what_is_no_number() {

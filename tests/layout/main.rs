@@ -140,7 +140,7 @@ impl Asked {
 fn every_plan(asked: &Asked) -> Vec<(KernelPlan, Shape)> {
     let Some(plan) = asked.plan() else { return Vec::new() };
     let mut plans = vec![(plan.clone(), asked.shape)];
-    plans.extend(plan.split.as_ref().map(|split| ((*split.product).clone(), split.shape(asked.shape))));
+    plans.extend(plan.earlier(asked.shape).into_iter().map(|(plan, shape)| (plan.clone(), shape)));
     let with_tiles = |(plan, shape): &(KernelPlan, Shape)| {
         let candidates: Vec<(Tile, i32)> = plan.choice.candidates().collect();
         let others = candidates.into_iter().map(|(tile, raster)| (plan.with_tile(tile, raster, "").unwrap(), *shape));
@@ -223,7 +223,8 @@ fn random_plans_reach_every_region() {
     for _ in 0..1000 {
         let asked = proptest::strategy::ValueTree::current(&strategy.new_tree(&mut runner).unwrap());
         let Some(plan) = asked.plan() else { continue };
-        for plan in [Some(&plan), plan.split.as_ref().map(|split| &*split.product)].into_iter().flatten() {
+        let earlier = plan.earlier(asked.shape).into_iter().map(|(plan, _)| plan);
+        for plan in [&plan].into_iter().chain(earlier) {
             note("simt", plan.tile.mainloop() == Mainloop::Simt);
             note("sm80", plan.tile.mainloop() == Mainloop::Sm80);
             note("gemv", plan.tile.mainloop() == Mainloop::Gemv);

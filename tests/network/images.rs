@@ -216,6 +216,43 @@ fn blocks_borders_and_indices() {
 }
 
 /// The squares of a channel and of its neighbours, as far as there are any, divide it.
+/// Norms of channels, and of groups of them, take in what is before and behind. Planes of a caller are rows of one kernel; behind
+/// a convolution, channels lie side by side.
+#[test]
+fn norms_of_channels() {
+    for (name, groups) in [("InstanceNormalization", None), ("GroupNormalization", Some(2)), ("GroupNormalization", Some(6))] {
+        let norm =
+            || groups.map_or_else(Attributes::new, |groups| Attributes::new().with("num_groups", groups)).with("epsilon", 0.1);
+        for shape in [&[2usize, 6, 5, 3][..], &[3, 6, 7], &[2, 6]] {
+            let alone = Network::build(|g| {
+                let x = g.input("x", F32, shape);
+                let (scale, bias) = (g.constant("scale", tensor(F32, &[6], 2)), g.constant("bias", tensor(F32, &[6], 3)));
+                let y = g.apply(name, &[(x * x).sigmoid(), scale, bias], norm());
+                g.output("y", y.relu() + x);
+            });
+            let alone = alone.unwrap();
+            assert_eq!(kernels(&alone), 1, "{}", alone.fuse().unwrap().explain());
+            agrees(&alone, &[("x", tensor(F32, shape, 1))], 2e-5);
+        }
+        let behind = Network::build(|g| {
+            let x = g.input("x", F32, (2, 3, 6, 5));
+            let w = g.constant("w", tensor(F32, &[6, 3, 3, 3], 4));
+            let (scale, bias) = (g.input("scale", F32, (6,)), g.input("bias", F32, (6,)));
+            let z = g.apply("Conv", &[x, w], Attributes::new().with("pads", vec![1, 1, 1, 1]));
+            g.output("y", g.apply(name, &[z, scale, bias], norm()).sigmoid());
+        });
+        let behind = behind.unwrap();
+        assert_eq!(kernels(&behind), 4, "copies before and behind: {}", behind.fuse().unwrap().explain());
+        let inputs = [("x", tensor(F32, &[2, 3, 6, 5], 1)), ("scale", tensor(F32, &[6], 2)), ("bias", tensor(F32, &[6], 3))];
+        agrees(&behind, &inputs, 2e-5);
+        // A kernel has a tile for each channel, or each group of them.
+        for kernel in behind.fuse().unwrap().kernels() {
+            let plan = kernel.gemm.kernel_plan(postlude::target::Target::SM_90A, 132, kernel.shape);
+            assert!(plan.is_ok(), "{}", plan.unwrap_err());
+        }
+    }
+}
+
 #[test]
 fn a_local_response_is_over_the_squares_of_neighbours() {
     let network = Network::build(|g| {

@@ -167,6 +167,87 @@ fn reductions_go_over_their_axes_and_no_others() {
     }
 }
 
+/// Bands of columns and of rows, the last of which is shorter, with every monoid whose elements are one value.
+#[test]
+fn bands_come_to_one_result_each() {
+    let [rows, columns, entries] = EXTENTS;
+    let x = matrix(21);
+    let shape = shape();
+    for over in [N.bands(64), (M | N).bands(100), M.bands(7), (M | L).bands(131), (M | N | L).bands(271)] {
+        let epilogue = Epilogue::build(|e| {
+            let x = e.acc();
+            e.store("mean", x.mean_over(over), F32);
+            e.store("largest", x.max_over(over), F32);
+            e.store("count", x.gt(0.0).count_over(over), I32);
+        });
+        let epilogue = epilogue.unwrap();
+        assert_eq!(epilogue.to_string().parse::<Epilogue>().unwrap().to_string(), epilogue.to_string());
+        assert_eq!(Epilogue::from_json(&epilogue.to_json(), &postlude::build::registry()).unwrap(), epilogue);
+        let [mut mean, mut largest] = [(); 2].map(|()| Matrix::new(F32, RowMajor, EXTENTS, 0));
+        let mut count = Matrix::new(I32, RowMajor, EXTENTS, 0);
+        let args = HostArgs::new().input("a", x.input()).output("mean", mean.output());
+        let args = args.output("largest", largest.output()).output("count", count.output());
+        run(POINTWISE, epilogue.checked(), shape, args, Precision::F32).unwrap();
+        let range = |axis: postlude::ir::Axes, at: usize, extent: usize| match over.band {
+            _ if !over.axes.contains(axis) => at..at + 1,
+            Some((of, width)) if of == axis => at / width * width..extent.min((at / width + 1) * width),
+            _ => 0..extent,
+        };
+        for (i, j, l) in [(0, 0, 0), (130, 269, 1), (77, 100, 0), (6, 199, 1), (7, 63, 1), (64, 256, 0)] {
+            let (of_m, of_n, of_l) = (range(M, i, rows), range(N, j, columns), range(L, l, entries));
+            let mut elements = Vec::new();
+            for (i, j, l) in of_m.flat_map(|i| {
+                of_n.clone().flat_map({
+                    let of_l = of_l.clone();
+                    move |j| of_l.clone().map(move |l| (i, j, l))
+                })
+            }) {
+                elements.push(x.at(i, j, l));
+            }
+            let exact = elements.iter().sum::<f64>() / elements.len() as f64;
+            assert!((mean.at(i, j, l) - exact).abs() < 1e-5, "{over} {i} {j} {l}: {}, not {exact}", mean.at(i, j, l));
+            assert_eq!(largest.at(i, j, l), elements.iter().copied().fold(f64::MIN, f64::max), "{over} {i} {j} {l}");
+            assert_eq!(count.at(i, j, l), elements.iter().filter(|x| **x > 0.0).count() as f64, "{over} {i} {j} {l}");
+        }
+    }
+    let refused = Epilogue::build(|e| e.store("d", e.acc().sum_over(N.bands(0)), F32)).unwrap_err().to_string();
+    assert!(refused.contains("E0207") && refused.contains("N.bands(64)"), "{refused}");
+}
+
+/// A group norm against plain loops, with and without groups of one column.
+#[test]
+fn groups_of_columns_are_normalised() {
+    let [rows, columns, entries] = EXTENTS;
+    let x = matrix(22);
+    let (weight, bias): (Vec<f32>, Vec<f32>) = (0..columns).map(|j| (1.0 + j as f32 / 64.0, j as f32 / 8.0)).unzip();
+    for group in [1, 27, 64] {
+        let epilogue = recipes::group_norm(group, Norm { weights: Some(F32), residual: None }, F32).unwrap();
+        let mut d = Matrix::new(F32, RowMajor, EXTENTS, 0);
+        let [mut means, mut rstds] = [(); 2].map(|()| vec![0f32; columns * entries]);
+        let args = HostArgs::new().input("a", x.input()).input("weight", &weight).input("bias", &bias).output("d", d.output());
+        let args = args.scalar("epsilon", 0.25f32).output("mean", &mut means).output("rstd", &mut rstds);
+        run(POINTWISE, epilogue.checked(), shape(), args, Precision::F32).unwrap();
+        for l in 0..entries {
+            for first in (0..columns).step_by(group) {
+                let of_group = first..columns.min(first + group);
+                let all: Vec<f64> =
+                    (0..rows).flat_map(|i| of_group.clone().map(move |j| (i, j))).map(|(i, j)| x.at(i, j, l)).collect();
+                let centre = mean(&all);
+                let variance = mean(&all.iter().map(|x| (x - centre).powi(2)).collect::<Vec<_>>());
+                let rstd = 1.0 / (variance + 0.25).sqrt();
+                for j in of_group {
+                    assert!((f64::from(means[l * columns + j]) - centre).abs() < 1e-5);
+                    assert!((f64::from(rstds[l * columns + j]) - rstd).abs() < 1e-5);
+                    for i in [0, 70, rows - 1] {
+                        let exact = (x.at(i, j, l) - centre) * rstd * f64::from(weight[j]) + f64::from(bias[j]);
+                        assert!((d.at(i, j, l) - exact).abs() < 1e-4, "{group} {i} {j} {l}: {}, not {exact}", d.at(i, j, l));
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Results are of what was there before anything was written.
 #[test]
 fn an_update_in_place_reduces_what_it_replaces() {
@@ -189,7 +270,7 @@ fn an_update_in_place_reduces_what_it_replaces() {
 fn transposing_exchanges_the_axes() {
     let epilogue = recipes::softmax(Mask::Causal, F32).unwrap();
     let turned = postlude::pass::transpose(epilogue.checked());
-    assert!(turned.graph().nodes().any(|(_, node)| matches!(node, postlude::ir::Node::Reduce { over, .. } if *over == M)));
+    assert!(turned.graph().nodes().any(|(_, node)| matches!(node, postlude::ir::Node::Reduce { over, .. } if over.axes == M)));
     assert_eq!(&postlude::pass::transpose(&turned), epilogue.checked());
     let a = matrix(11);
     let [mut d, mut t] = [RowMajor, ColumnMajor].map(|order| match order {

@@ -14,7 +14,7 @@ use postlude::dtype::ValueType;
 use postlude::ir::axes::{K, L, M, N};
 use postlude::ir::op::Signature;
 use postlude::ir::{
-    Axes, Constant, Coordinate, Function, Graph, Monoid, Node, NodeId, Operand, Order, Reduction, Side, Sink, SinkKind,
+    Axes, Constant, Coordinate, Function, Graph, Monoid, Node, NodeId, Operand, Order, Over, Reduction, Side, Sink, SinkKind,
 };
 use postlude::{CustomOp, DType, Op};
 use proptest::collection::vec;
@@ -43,7 +43,7 @@ pub struct Style {
     /// Whether values are reduced, too.
     pub reductions: bool,
     /// The axes that reductions inside the graph go over, if there are any.
-    pub inner: Option<Axes>,
+    pub inner: Option<Over>,
     /// Whether operands of the product are summed, too: such an epilogue is a product's.
     pub operand_sums: bool,
     /// The most steps.
@@ -132,7 +132,7 @@ pub fn arbitrary() -> impl Strategy<Value = Graph> {
                 6 => Node::Custom { op: softcap(), args },
                 7 => Node::Element(pick(&Side::ALL, bits), pick(&VALUES, bits >> 1)),
                 8 => Node::Gather { name: name.as_str().into(), dtype: operand.dtype, args },
-                9 => Node::Reduce { monoid: pick(&Monoid::ALL, bits), over: operand.axes, args },
+                9 => Node::Reduce { monoid: pick(&Monoid::ALL, bits), over: operand.axes.into(), args },
                 _ => Node::Apply { op: pick(Op::ALL, bits), args },
             };
             ids.push(graph.push(node, None));
@@ -446,7 +446,7 @@ impl Maker {
                 let monoids: Vec<Monoid> = Monoid::ALL.into_iter().chain(monoids::every()).filter(fits).collect();
                 let monoid = pick(&monoids, step.bits >> 3);
                 let node = Node::Reduce { monoid, over, args: vec![value.id] };
-                self.add(node, monoid.gives(value.value), value.axes.without(over));
+                self.add(node, monoid.gives(value.value), over.kept(value.axes));
             }
             Kind::Region => {
                 let (then, otherwise) = (self.pick(F32, &step.picks[0]), self.pick(F32, &step.picks[1]));

@@ -4,6 +4,7 @@ use crate::epilogue::Epilogue;
 use crate::error::{argument, broken, poisoned};
 use postlude::build::activation;
 use postlude::dtype::ValueType;
+use postlude::ir::Over;
 use postlude::ir::axes::Axes;
 use postlude::ir::graph::{Constant, Coordinate, Graph, Node, NodeId, Side};
 use postlude::ir::{Monoid, Op, Operand, Order, Reduction, Sink, SinkKind};
@@ -58,6 +59,14 @@ fn axes(letters: &str) -> PyResult<Axes> {
     let known = letters.chars().all(|c| matches!(c, 'M' | 'N' | 'L' | ',' | ' '));
     let found = Axes::from_letters(&sorted.join(",")).filter(|_| known);
     found.ok_or_else(|| argument(format!("no axes `{letters}`; the axes are M (rows), N (columns) and L (batch)")))
+}
+
+/// Axes, one of them perhaps in bands: `M,N/8`.
+fn over(letters: &str) -> PyResult<Over> {
+    match letters.contains('/') {
+        true => Over::from_letters(letters).ok_or_else(|| argument(format!("no axes `{letters}`; bands of N are `M,N/8`"))),
+        false => axes(letters).map(Over::from),
+    }
 }
 
 /// Format, axes and order as an operand.
@@ -146,7 +155,7 @@ impl PyGraph {
 
     fn reduce_over(&self, monoid: &str, over: &str, args: Vec<usize>, at: &str) -> PyResult<usize> {
         let mut state = self.0.lock().map_err(poisoned)?;
-        let node = Node::Reduce { monoid: self::monoid(monoid)?, over: axes(over)?, args: state.ids(&args)? };
+        let node = Node::Reduce { monoid: self::monoid(monoid)?, over: self::over(over)?, args: state.ids(&args)? };
         Ok(state.push(node, at))
     }
 

@@ -3,8 +3,8 @@
 use crate::build::{Builder, Epilogue, Expr};
 use crate::check::Diagnostics;
 use crate::dtype::DType;
-use crate::ir::Monoid;
 use crate::ir::axes::{M, N};
+use crate::ir::{Monoid, Over};
 
 /// Which elements of a row take part in a softmax.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +51,8 @@ pub fn log_softmax(mask: Mask, d: DType) -> Result<Epilogue, Diagnostics> {
 /// What a norm of rows has beside its input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Norm {
-    /// The format of a vector `weight` over N that multiplies the result and, of a layer norm, of a vector `bias` that is
-    /// added to it.
+    /// The format of a vector `weight` over N that multiplies the result and, of a layer or group norm, of a vector `bias`
+    /// that is added to it.
     pub weights: Option<DType>,
     /// The format of a matrix `residual` that is added to the accumulator before. The sum is stored as `sum`, in the same format.
     pub residual: Option<DType>,
@@ -109,6 +109,44 @@ pub fn rms_norm(norm: Norm, d: DType) -> Result<Epilogue, Diagnostics> {
         let rstd = (x.mean_square_over(N) + epsilon(e, 1e-6)).rsqrt();
         e.store("d", norm.scaled(e, x * rstd), d);
         e.store("rstd", rstd, DType::F32.over(M).batched());
+    })
+}
+
+/// D = (x - mean) / sqrt(variance + epsilon) in each group of so many neighbouring columns, over all rows of a batch entry,
+/// times a weight and plus a bias of each column if there are some. The scalar `epsilon` may be left out and is 1e-5 then.
+/// Stores the mean of each column's group as the vector `mean`, and 1 / sqrt(variance + epsilon) as `rstd`, both in `f32`, for
+/// each batch entry.
+///
+/// Images with their channels side by side are a batch of matrices: rows are pixels, and columns are channels. Groups of one
+/// column are an instance norm.
+///
+/// ```
+/// use postlude::build::recipes::{self, Norm};
+/// use postlude::prelude::*;
+/// // Two images of 8 x 8 pixels and 64 channels, in 32 groups of 2.
+/// let norm = recipes::group_norm(2, Norm { weights: Some(F32), residual: None }, F16)?;
+/// let plan = Gemm::pointwise(F16, Order::RowMajor, &norm)
+///     .kernel_plan(postlude::target::Target::SM_80, 108, Shape::matrix(64, 64).batched(2))?;
+/// assert!(plan.before.is_empty(), "a block holds a group of an image");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// If a format is not floating-point, or groups have no columns.
+#[doc(alias = "instance_norm")]
+#[track_caller]
+pub fn group_norm(columns: usize, norm: Norm, d: DType) -> Result<Epilogue, Diagnostics> {
+    Epilogue::build_for_caller(file!(), |e| {
+        let x = norm.input(e);
+        let over: Over = if columns == 1 { M.into() } else { (M | N).bands(columns) };
+        let mean = x.mean_over(over);
+        let centred = x - mean;
+        let rstd = (centred.mean_square_over(over) + epsilon(e, 1e-5)).rsqrt();
+        let y = norm.scaled(e, centred * rstd);
+        let y = norm.weights.map_or(y, |format| y + e.load("bias", format.over(N)));
+        e.store("d", y, d);
+        e.store("mean", mean, DType::F32.over(N).batched());
+        e.store("rstd", rstd, DType::F32.over(N).batched());
     })
 }
 

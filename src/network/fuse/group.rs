@@ -5,7 +5,7 @@
 //!
 //! - a product, a convolution, a pool, or a function of rows begins a group;
 //! - a pointwise node joins any group whose space is its shape, with everything else that it reads loaded as operands;
-//! - a function of rows joins a group without a product, whose rows are its own;
+//! - a function of rows joins a group without a product, whose rows are its own, and so does a norm of channels;
 //! - a sum over all rows joins what computes its elements ([columns]);
 //! - groups of pointwise nodes that a joining node reads join, too.
 //!
@@ -17,6 +17,7 @@
 
 use super::columns;
 use super::concat::{self, Home};
+use super::images;
 use super::layout::Wish;
 use super::narrow;
 use super::product::{self, Obstacle};
@@ -41,6 +42,8 @@ pub(super) enum GroupKind {
     Product,
     /// Over tensors that exist, a row at a time: columns begin at this axis.
     Rows(usize),
+    /// Over images that exist, each a matrix of pixels and channels.
+    Images,
     /// Over tensors that exist.
     Pointwise,
     /// The same with sums over rows: the first axes, so many of them.
@@ -196,6 +199,10 @@ impl Grouper<'_> {
                     None => self.pointwise(id, node, &shapes[0]),
                 }
             }
+            Kind::Normalisation(Normalisation::Channels) => match images::group_of_channels(node, &shapes[0]) {
+                Some(_) if !shapes[0].contains(&0) => self.images(id, node, &shapes[0]),
+                _ => self.alone(id, node, "its groups do not divide the channels, or it has no elements"),
+            },
             Kind::Normalisation(_) | Kind::Reduction(_) => match row_axis(self.network, node) {
                 Some(axis) => self.rows(id, node, axis),
                 None if self.columns(id, node) => {}
@@ -293,6 +300,7 @@ impl Grouper<'_> {
                     GroupKind::Product => "a product reads all of it before it computes an element",
                     GroupKind::Place => "its reader sees it beside other tensors",
                     GroupKind::Copy => "a copy into another order reads it elsewhere",
+                    GroupKind::Images => "what all of an image comes to lies in several tiles",
                     GroupKind::Rows(_) => "a function of rows reads whole rows, which lie in several tiles of a product",
                     GroupKind::Pointwise | GroupKind::Columns(_) => "its reader computes another shape",
                     GroupKind::Alone(_) => "no kernel computes its reader",
@@ -413,7 +421,7 @@ impl Grouper<'_> {
     }
 
     /// The order of a result in memory: that of images, if an operand lies like that, else that of the axes.
-    fn order_of(&self, node: &Node, shape: &[usize]) -> Vec<usize> {
+    pub fn order_of(&self, node: &Node, shape: &[usize]) -> Vec<usize> {
         let last = channels_last(shape.len());
         let lies = |edge: &EdgeId| self.views.get(edge).is_some_and(|view| view.shape() == shape && view.order() == last);
         if node.inputs.iter().flatten().any(lies) { last } else { (0..shape.len()).collect() }

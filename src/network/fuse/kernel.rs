@@ -2,6 +2,7 @@
 
 use super::columns;
 use super::group::{Group, GroupKind};
+use super::images::group_of_channels;
 use super::product::{self, Product};
 use super::space::{Placement, Space};
 use super::view::View;
@@ -9,7 +10,7 @@ use crate::build::{Builder, Epilogue, Expr};
 use crate::dtype::{DType, ValueType};
 use crate::gemm::Gemm;
 use crate::ir::axes::{M, N};
-use crate::ir::{Monoid, Order, Side};
+use crate::ir::{Monoid, Order, Over, Side};
 use crate::network::format::Format;
 use crate::network::graph::{EdgeId, Node, NodeId, Source};
 use crate::network::network::Network;
@@ -218,6 +219,11 @@ fn tensor_space(group: &Group, parts: &Parts<'_>) -> Space {
     if let GroupKind::Columns(rows) = group.kind {
         return Space::ordered(&group.shape, group.order.clone(), 0, rows);
     }
+    if group.kind == GroupKind::Images {
+        // Pixels are rows where channels lie side by side, and columns where these lie in planes.
+        let rank = group.shape.len();
+        return Space::ordered(&group.shape, group.order.clone(), 1, if group.order.is_sorted() { 2 } else { rank - 1 });
+    }
     let columns = if let GroupKind::Rows(axis) = group.kind { Some(axis) } else { None };
     let own: Vec<EdgeId> = group.nodes.iter().flat_map(|id| graph.node(*id).outputs.iter().copied()).collect();
     let written = own.iter().filter_map(|edge| parts.views.get(edge)?.reshaped(&group.shape));
@@ -240,8 +246,8 @@ fn tensor_space(group: &Group, parts: &Parts<'_>) -> Space {
 fn spread(node: &Node, index: usize, view: &View, shape: &[usize]) -> Option<View> {
     let along = match (node.expression(), node.kind()) {
         (Some(pointwise), _) => pointwise.spread,
-        // The bias.
-        (None, Kind::Anchor(Anchor::Conv)) => Spread::Channel,
+        // The bias, or scale and bias.
+        (None, Kind::Anchor(Anchor::Conv) | Kind::Normalisation(Normalisation::Channels)) => Spread::Channel,
         _ => Spread::Numpy,
     };
     if along == Spread::Numpy || index == 0 || view.dims.len() != 1 {
@@ -312,6 +318,16 @@ fn say<'g>(node: &Node, loads: &Loads<'_, 'g>, product: Option<&Product>) -> Opt
                     Some(vec![y, mean, inverse])
                 }
                 Normalisation::RmsNorm => Some(vec![x * (x.mean_square_over(N) + epsilon).rsqrt() * input(1)?]),
+                Normalisation::Channels => {
+                    let (columns, channels) = (group_of_channels(node, shape)?, loads.space.axes_of(1));
+                    let over = match columns {
+                        1 => Over::from(channels.transposed()),
+                        _ => Over { axes: M | N, band: Some((channels, columns)) },
+                    };
+                    let centred = x - x.mean_over(over);
+                    let inverse = (centred.mean_square_over(over) + epsilon).rsqrt();
+                    Some(vec![centred * inverse * input(1)? + input(2)?])
+                }
                 Normalisation::Other => None,
             }
         }

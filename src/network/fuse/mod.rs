@@ -22,6 +22,7 @@ mod columns;
 mod concat;
 mod explain;
 mod group;
+mod images;
 mod kernel;
 mod layout;
 mod memory;

@@ -80,6 +80,11 @@ impl Space {
         Shape::matrix(self.extent(self.rows, self.columns), self.extent(self.columns, self.shape.len())).batched(batch)
     }
 
+    /// Whether an axis of the network is of the kernel's columns or of its rows.
+    pub fn axes_of(&self, axis: usize) -> Axes {
+        if self.order[self.columns..].contains(&axis) { N } else { M }
+    }
+
     /// Whether these axes are the rows, there is no batch, and all others are columns. Axes of extent 1 do not count.
     pub fn counts_rows(&self, axes: &[usize]) -> bool {
         let counted = |of: &[usize]| of.iter().copied().filter(|axis| self.shape[*axis] != 1).collect::<BTreeSet<usize>>();

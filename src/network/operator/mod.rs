@@ -240,7 +240,7 @@ pub enum Reduction {
     Other,
 }
 
-/// The functions of a row that a kernel of rows can say.
+/// The functions of a row, or of the channels of an image, that a kernel can say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Normalisation {
     /// e^x over the sum of all.
@@ -251,6 +251,8 @@ pub enum Normalisation {
     LayerNorm,
     /// Over the root of the mean square.
     RmsNorm,
+    /// Channels of each image, or groups of them, centred, over the standard deviation.
+    Channels,
     /// One that no kernel serves yet.
     Other,
 }

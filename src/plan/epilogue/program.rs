@@ -12,12 +12,13 @@
 //! elements needs it, and selects for each element. So no arm's code is duplicated, and only strips that the boundary
 //! crosses evaluate both arms. Every other select stays a select, and so does one inside eight others that branch.
 
-use crate::check::{Checked, Type};
+use crate::check::Checked;
 use crate::dtype::ValueType;
 use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::graph::{BuiltAt, Constant, Coordinate, Node, NodeId};
 use crate::ir::op::{Op, Signature};
 use crate::ir::{CustomOp, Monoid, Operand, Reduction, SinkKind};
+use crate::plan::epilogue::stage::{band, within_bands};
 use crate::plan::{Item, OperandSum, PlannedCount, PlannedReduction, RowReduce, Stage};
 use serde::Serialize;
 
@@ -160,6 +161,9 @@ pub struct Program {
     pub stores: Vec<Store>,
     /// The reductions, after the stores.
     pub reductions: Vec<PlannedReduction>,
+    /// Columns that reductions before the visit take together, if these are not all of a row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub band: Option<usize>,
     /// The counts, after the reductions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub counts: Vec<PlannedCount>,
@@ -198,10 +202,11 @@ impl Program {
         let mut places = vec![usize::MAX; graph.len()];
         let (mut steps, mut built_at) = (Vec::new(), Vec::new());
         let argument = |name: &str| checked.argument(name).map_or(usize::MAX, |(index, _)| index);
+        let within = within_bands(checked);
         // Elements of operands have no value at an element of the output.
         let valued = |(id, node): &(NodeId, &Node)| live[id.index()] && !matches!(node, Node::Element(..));
         for (id, node) in graph.nodes().filter(valued) {
-            let Type { value, axes } = checked.type_of(id);
+            let value = checked.type_of(id).value;
             let args = || node.args().iter().map(|a| places[a.index()]).collect();
             let kind = match node {
                 Node::Accumulator(_) => InstrKind::Accumulator,
@@ -214,18 +219,19 @@ impl Program {
                 Node::Custom { op, .. } => InstrKind::Custom { name: op.name().into(), cuda: op.cuda().into(), args: args() },
                 Node::Call { function, .. } => unreachable!("`{}` was not inlined", function.name),
                 Node::Element(..) => unreachable!("elements of operands have been left out"),
-                Node::Reduce { monoid, args, .. } => {
+                Node::Reduce { monoid, args, over } => {
                     let (value, terms) = (checked.type_of(args[0]).value, checked.terms(*monoid, args));
                     let stage = behind[id.index()];
                     stages.resize_with(stages.len().max(stage), Stage::default);
                     let terms = terms.into_iter().map(|a| places[a.index()]).collect();
-                    stages[stage - 1].reductions.push(RowReduce { step: steps.len(), terms, value, monoid: *monoid });
+                    let whole = over.axes.is_matrix();
+                    stages[stage - 1].reductions.push(RowReduce { step: steps.len(), terms, value, monoid: *monoid, whole });
                     InstrKind::Reduced
                 }
             };
             places[id.index()] = steps.len();
             let stage = behind[id.index()];
-            steps.push(Instr { value, phase: Phase::behind(stage, axes), stage, kind });
+            steps.push(Instr { value, phase: Phase::behind(stage, within[id.index()]), stage, kind });
             built_at.push(graph.built_at(id));
         }
         let (mut stores, mut reductions, mut counts, mut sums) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -258,7 +264,8 @@ impl Program {
         }
         let only_totals = sums.is_empty() && reductions.iter().all(|reduction| reduction.operand.axes == Axes::NONE);
         reductions.iter_mut().for_each(|reduction| reduction.only_totals = only_totals);
-        let mut program = Program { steps, visit: Vec::new(), stages, stores, reductions, counts, sums, built_at };
+        let band = band(checked);
+        let mut program = Program { steps, visit: Vec::new(), stages, stores, reductions, band, counts, sums, built_at };
         program.visit = Regions::of(&program, &program.ends().collect::<Vec<_>>()).items();
         for stage in 0..program.stages.len() {
             let terms: Vec<usize> = program.stages[stage].terms().copied().collect();
@@ -324,6 +331,12 @@ impl Program {
     /// Issue slots of one element that stages take before the visit, which computes the same values again.
     pub(in crate::plan) fn cost_of_stages(&self, fast_math: bool) -> u32 {
         self.stages.iter().map(|stage| self.longest_way(&stage.visit, fast_math)).sum()
+    }
+
+    /// Whether any reduction before the visit goes over all rows and columns, and whether all of them do.
+    pub(in crate::plan) fn reduces_all(&self) -> [bool; 2] {
+        let mut inside = self.stages.iter().flat_map(|stage| &stage.reductions);
+        [inside.clone().any(|reduction| reduction.whole), inside.all(|reduction| reduction.whole)]
     }
 
     /// Whether what a stage computes of an element is dear enough to be kept for later stages, at a register an element.

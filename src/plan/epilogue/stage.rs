@@ -1,7 +1,9 @@
 //! The visit of a strip, and stages: the reductions along rows whose results the same kernel uses.
 
+use crate::check::Checked;
 use crate::dtype::ValueType;
-use crate::ir::Monoid;
+use crate::ir::axes::N;
+use crate::ir::{Axes, Monoid, Node};
 use serde::Serialize;
 
 /// What the visit of a strip does, in order.
@@ -49,4 +51,28 @@ pub struct RowReduce {
     pub value: ValueType,
     /// The monoid that combines values.
     pub monoid: Monoid,
+    /// Whether it goes over all rows, too.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub whole: bool,
+}
+
+/// The axes along which each value varies inside of a band, where all that bands come to is one value.
+pub(super) fn within_bands(checked: &Checked) -> Vec<Axes> {
+    let mut within: Vec<Axes> = Vec::with_capacity(checked.graph().len());
+    for (id, node) in checked.graph().nodes() {
+        let joined = node.args().iter().fold(Axes::NONE, |axes, arg| axes | within[arg.index()]);
+        within.push(match node {
+            Node::Reduce { over, .. } => joined.without(over.axes),
+            _ if node.args().is_empty() => checked.type_of(id).axes,
+            _ => joined,
+        });
+    }
+    within
+}
+
+/// The columns of a band, if reductions of the graph go over bands of columns.
+pub(super) fn band(checked: &Checked) -> Option<usize> {
+    let mut bands =
+        checked.graph().nodes().map(|(_, node)| if let Node::Reduce { over, .. } = node { over.band_along(N) } else { None });
+    bands.find_map(|band| band)
 }

@@ -124,6 +124,12 @@ impl Problem {
         self
     }
 
+    /// The problem of these extents with the statements about these arguments alone.
+    pub(in crate::plan) fn only(mut self, shape: Shape, slots: &[Slot]) -> Problem {
+        self.strides.retain(|name, _| slots.iter().any(|slot| *slot.name == **name));
+        Problem { shape, ..self }
+    }
+
     /// Bytes from run to run of an argument; 0 if it has only one run.
     pub(crate) fn run_distance(&self, slot: &Slot) -> usize {
         let ld = self.strides.get(&*slot.name).and_then(|s| s.ld);

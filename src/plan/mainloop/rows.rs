@@ -19,7 +19,7 @@ const LONGEST_ROW: usize = 1 << 24;
 /// Threads that share a row, columns that they hold at a time, rows together, and whether the next rows are loaded ahead.
 fn own(tile: &Tile) -> [usize; 4] {
     match tile.shape {
-        TileShape::Rows { group, span, together, ahead } => [group, span, together, usize::from(ahead)],
+        TileShape::Rows { group, span, together, ahead, .. } => [group, span, together, usize::from(ahead)],
         _ => [1; 4],
     }
 }
@@ -27,7 +27,19 @@ fn own(tile: &Tile) -> [usize; 4] {
 impl Tile {
     /// Whether the threads that share a row hold it.
     pub(crate) fn holds_rows(&self) -> bool {
-        matches!(self.shape, TileShape::Rows { span, .. } if span == self.bn)
+        let [group, span, together, _] = own(self);
+        let batches = || self.bm == (self.threads / group.max(1)).max(1) * together;
+        matches!(self.shape, TileShape::Rows { .. }) && span == self.bn && (!self.is_whole() || batches())
+    }
+
+    /// Columns that its threads hold at a time.
+    fn own_span(&self) -> usize {
+        own(self)[1]
+    }
+
+    /// Whether it is a whole matrix.
+    fn is_whole(&self) -> bool {
+        matches!(self.shape, TileShape::Rows { whole: true, .. })
     }
 }
 
@@ -38,7 +50,17 @@ impl Rules for Rows {
 
     fn candidates(&self, request: &TileRequest<'_>) -> Vec<Tried> {
         let ranked = (1u8..).zip(tiles(request));
-        ranked.map(|(rank, tile)| Tried { tile, obstacle: None, time: Some(f64::from(rank)) }).collect()
+        let tried: Vec<Tried> = ranked.map(|(rank, tile)| Tried { tile, obstacle: None, time: Some(f64::from(rank)) }).collect();
+        match request.program.band {
+            Some(band) if tried.is_empty() => {
+                let shape = TileShape::Rows { group: 1, span: band, together: 1, ahead: false, whole: false };
+                let tile = Tile { bm: LEAST_THREADS, bn: band, shape, threads: LEAST_THREADS, min_blocks: 1 };
+                let why =
+                    format!("powers of two of threads do not share bands of {band} columns, with up to {MOST_ELEMENTS} each");
+                vec![Tried { tile, obstacle: Some(why), time: None }]
+            }
+            _ => tried,
+        }
     }
 
     fn broken_rule(&self, tile: &Tile, _: Operation, _: [usize; 2], strip: usize) -> Option<&'static str> {
@@ -51,12 +73,12 @@ impl Rules for Rows {
             ),
             ((32..=1024).contains(&threads) && group <= threads, "a block has 32 to 1024 threads, and whole groups"),
             (
-                span > 0 && span.is_multiple_of((group * strip).max(8)) && bn.is_multiple_of(span),
+                span > 0 && span.is_multiple_of((group * strip).max(1)) && bn.is_multiple_of(span),
                 "a group's strips cover a row in whole spans",
             ),
             (bn <= LONGEST_ROW, "a row has at most 16777216 columns"),
             (
-                bm.is_multiple_of(at_once) && (bn == span || bm == at_once),
+                bm.is_multiple_of(at_once) && (bn == span || bm == at_once || tile.is_whole()),
                 "a tile has whole batches of rows, and one where they are read again",
             ),
         ])
@@ -75,8 +97,13 @@ impl Rules for Rows {
 
     fn words(&self, tile: &Tile) -> String {
         let [group, span, ..] = own(tile);
-        let held = if tile.holds_rows() { "which they hold".into() } else { format!("{span} columns at a time") };
-        format!(", {group} threads a row, {held}")
+        let held = match tile.holds_rows() {
+            true => "which they hold".into(),
+            false if span == tile.bn => "which they read again".into(),
+            false => format!("{span} columns at a time"),
+        };
+        let whole = if tile.is_whole() { ", a whole matrix" } else { "" };
+        format!(", {group} threads a row, {held}{whole}")
     }
 
     /// Each element of a row that a thread has at a time is stored, and enters sums, by code of its own. Fitted to 90 random
@@ -88,8 +115,27 @@ impl Rules for Rows {
     }
 
     fn fit(&self, tile: &Tile, request: &TileRequest<'_>) -> Result<Tile, Reason> {
-        if request.shape.n > tile.bn {
+        let program = request.program;
+        let [any, all] = program.reduces_all();
+        if let Some(band) = program.band
+            && (tile.bn != band || !(tile.is_whole() || tile.holds_rows()))
+        {
+            return Err(format!("has {} columns, and does not hold bands of {band}", tile.bn).into());
+        }
+        if !tile.own_span().is_multiple_of(BYTE) && has_masks(program, request.operation) {
+            return Err("ends inside of a byte of a mask".into());
+        }
+        if program.band.is_none() && request.shape.n > tile.bn {
             return Err(format!("has rows of {} columns, and the problem's have {}", tile.bn, request.shape.n).into());
+        }
+        if tile.is_whole() && request.shape.m > tile.bm {
+            return Err(format!("has {} rows, and the problem {}", tile.bm, request.shape.m).into());
+        }
+        if any && !tile.is_whole() {
+            return Err("is a part of what is reduced over all rows and columns".into());
+        }
+        if tile.is_whole() && !tile.holds_rows() && !(all && program.reductions.is_empty()) {
+            return Err("is read again, and something is reduced beside what all rows and columns come to".into());
         }
         request.passes(0).map(|()| *tile)
     }
@@ -97,13 +143,13 @@ impl Rules for Rows {
     /// The states of a row's warps, twice: up to 32 bytes each.
     fn memory(&self, tile: &Tile, _: DType) -> [usize; 2] {
         let [group, ..] = own(tile);
-        [if group > 32 { 2 * tile.threads } else { 0 }, 0]
+        [if group > 32 || tile.is_whole() { 2 * tile.threads } else { 0 }, 0]
     }
 
     fn accumulators(&self, tile: &Tile) -> usize {
         let [group, span, together, _] = own(tile);
         // A row that is read again is not held to the end.
-        if span < tile.bn { 0 } else { span / group.max(1) * together }
+        if tile.holds_rows() { span / group.max(1) * together } else { 0 }
     }
 
     fn unit(&self, tile: &Tile, _: usize) -> Unit {
@@ -122,11 +168,14 @@ impl Rules for Rows {
     }
 
     fn reads_of_rows(&self, tile: &Tile, stages: usize) -> String {
-        let [_, span, ..] = own(tile);
-        if span < tile.bn {
-            format!("too long to be held, so that each is read {} times, mostly from the L2 cache", stages + 1)
-        } else {
-            "held in registers, so that memory is read once".into()
+        match (tile.holds_rows(), tile.is_whole()) {
+            (true, false) => "held in registers, so that memory is read once".into(),
+            (true, true) => "the matrix is held in registers of one block, so that memory is read once".into(),
+            (false, whole) => {
+                let what =
+                    if whole { "the matrix is too large to be held, so that it" } else { "too long to be held, so that each" };
+                format!("{what} is read {} times, mostly from the L2 cache", stages + 1)
+            }
         }
     }
 }
@@ -136,6 +185,8 @@ impl Rules for Rows {
 const HELD: usize = 64;
 const HELD_OF_MANY: usize = 2 * HELD;
 const MANY: usize = 256;
+/// The most elements of a whole matrix that a thread holds: each has code of its own.
+const MOST_ELEMENTS: usize = 128;
 /// The most bytes that it holds of all matrices.
 const MOST_HELD: usize = 256;
 /// The most strips of a row that a thread has at a time.
@@ -171,7 +222,11 @@ fn tiles(request: &TileRequest<'_>) -> Vec<Tile> {
     let sizes = held(request.program, request.operation.dtype().size());
     let [bytes, widest] = [sizes.iter().sum::<usize>(), sizes.iter().copied().max().unwrap_or_default()];
     let [bytes, widest] = [bytes, widest].map(|bytes| bytes.max(1) * request.strip);
-    let row = Row { request, strips: request.shape.n.max(1).div_ceil(request.strip), bytes, widest };
+    let columns = request.program.band.unwrap_or(request.shape.n).max(1);
+    let row = Row { request, strips: columns.div_ceil(request.strip), bytes, widest };
+    if request.program.reduces_all()[0] {
+        return row.wholes();
+    }
     let is_many = row.group(HELD) > MANY;
     let order = match (row.states(), is_many) {
         (0, false) => [HELD, HELD_OF_MANY, HELD / 2],
@@ -182,7 +237,7 @@ fn tiles(request: &TileRequest<'_>) -> Vec<Tile> {
     let mut tiles: Vec<Tile> = order.into_iter().filter_map(|bytes| row.held(bytes)).collect();
     // If registers run out, the plan falls back to the next tile that holds less. With sums over M, each row that is
     // read again would leave a slice for every column, which takes longer than spills.
-    if tiles.is_empty() || row.states() == 0 {
+    if request.program.band.is_none() && (tiles.is_empty() || row.states() == 0) {
         tiles.push(row.again());
     }
     tiles.dedup();
@@ -198,7 +253,13 @@ impl Row<'_> {
     /// Threads that then share the row.
     fn group(&self, bytes: usize) -> usize {
         let least = LEAST_GROUP.max(BYTE / self.request.strip).min(self.strips.next_power_of_two());
-        self.strips.div_ceil(self.visits(bytes)).next_power_of_two().max(least)
+        let group = self.strips.div_ceil(self.visits(bytes)).next_power_of_two().max(least);
+        if self.request.program.band.is_some() { self.dividing(group) } else { group }
+    }
+
+    /// The most threads, at most so many, that share a band's strips equally.
+    fn dividing(&self, most: usize) -> usize {
+        most.min(1 << self.strips.trailing_zeros())
     }
 
     /// Words of the sums over M that a thread holds, for each of its columns.
@@ -212,7 +273,7 @@ impl Row<'_> {
         let TileRequest { shape, strip, gpu, .. } = *self.request;
         let group = self.group(bytes);
         let visits = self.strips.div_ceil(group);
-        if group > MOST_THREADS || visits * self.bytes > MOST_HELD {
+        if group > MOST_THREADS || visits * self.bytes > MOST_HELD || visits * strip > MOST_ELEMENTS {
             return None;
         }
         let threads = group.max(LEAST_THREADS);
@@ -230,9 +291,75 @@ impl Row<'_> {
         let batches =
             shape.m.saturating_mul(shape.batch).div_ceil((at_once * min_blocks).saturating_mul(gpu.multiprocessors).max(1));
         let batches = if states > 0 { batches.clamp(1, MOST_BATCHES) } else { 1 };
-        let span = (group * visits * strip).next_multiple_of(BYTE.max(group * strip));
-        let shape = TileShape::Rows { group, span, together, ahead: ahead && batches > 1 };
+        let span = self.span(group, visits);
+        let shape = TileShape::Rows { group, span, together, ahead: ahead && batches > 1, whole: false };
         Some(Tile { bm: at_once * batches, bn: span, shape, threads, min_blocks })
+    }
+
+    /// Tiles that are whole matrices: held by few threads, by many, by as many as have registers for it, or read again.
+    fn wholes(&self) -> Vec<Tile> {
+        let threads = [128, 256, 512, MOST_THREADS];
+        let few = threads.into_iter().filter_map(|threads| self.whole(threads, HELD));
+        let many = threads.into_iter().rev().filter_map(|threads| self.whole(threads, MOST_HELD));
+        let mut tiles: Vec<Tile> = Vec::new();
+        for tile in few.chain(many).chain([self.whole_again()]) {
+            if !tiles.contains(&tile) {
+                tiles.push(tile);
+            }
+        }
+        tiles
+    }
+
+    /// Threads that share a row of a whole matrix, among so many of a block, strips that a thread has of the row, and the span.
+    fn shared(&self, threads: usize, most_visits: usize) -> [usize; 3] {
+        if self.request.program.band.is_some() {
+            let group = self.dividing(threads);
+            return [group, self.strips / group, self.strips * self.request.strip];
+        }
+        let group = self.strips.next_power_of_two().max(BYTE / self.request.strip).min(threads);
+        let visits = self.strips.div_ceil(group).min(most_visits);
+        [group, visits, self.span(group, visits)]
+    }
+
+    /// Columns of so many strips of so many threads: whole bytes of a mask, unless bands end elsewhere.
+    fn span(&self, group: usize, visits: usize) -> usize {
+        let strip = self.request.strip;
+        let whole = if self.request.program.band.is_some() { 1 } else { BYTE.max(group * strip) };
+        (group * visits * strip).next_multiple_of(whole)
+    }
+
+    /// A tile of this many threads that hold a whole matrix, each at most so many bytes of it.
+    fn whole(&self, threads: usize, bytes: usize) -> Option<Tile> {
+        let TileRequest { shape, strip, .. } = *self.request;
+        let [group, visits, span] = self.shared(threads, usize::MAX);
+        let at_once = threads / group;
+        let together = shape.m.max(1).div_ceil(at_once).next_power_of_two();
+        let held = together.saturating_mul(visits).saturating_mul(self.bytes);
+        let room = (REGISTERS / threads).saturating_sub(BESIDE) * 4;
+        let elements = together.saturating_mul(visits).saturating_mul(strip);
+        if held > bytes.min(room) || elements > MOST_ELEMENTS {
+            return None;
+        }
+        let shape = TileShape::Rows { group, span, together, ahead: false, whole: true };
+        let min_blocks = (REGISTERS / ((BESIDE + held / 4) * threads)).clamp(1, RESIDENT / threads);
+        Some(Tile { bm: at_once * together, bn: span, shape, threads, min_blocks })
+    }
+
+    /// A tile whose threads read a whole matrix again for each stage.
+    fn whole_again(&self) -> Tile {
+        let TileRequest { shape, strip, gpu, .. } = *self.request;
+        let threads = if shape.batch > gpu.multiprocessors { MOST_THREADS / 2 } else { MOST_THREADS };
+        let [group, visits, span] = self.shared(threads, self.visits(HELD));
+        let mut together = 1;
+        while 2 * together * visits * self.bytes <= HELD && 2 * together * visits * strip <= HELD {
+            together *= 2;
+        }
+        let bm = shape.m.max(1).next_multiple_of(threads / group * together);
+        // If threads held it, more than one batch of rows says that they do not.
+        let bm = bm.max(2 * threads / group * together);
+        let shape = TileShape::Rows { group, span, together, ahead: false, whole: true };
+        let bn = self.request.program.band.unwrap_or(self.request.shape.n.max(1).next_multiple_of(span));
+        Tile { bm, bn, shape, threads, min_blocks: MOST_THREADS / threads }
     }
 
     /// A tile whose threads read a row again for each stage.
@@ -241,9 +368,16 @@ impl Row<'_> {
         let span = group * self.visits(HELD) * self.request.strip;
         // More than one span, because a single span would be held.
         let columns = self.request.shape.n.max(1).next_multiple_of(span).max(2 * span);
-        let shape = TileShape::Rows { group, span, together: 1, ahead: false };
+        let shape = TileShape::Rows { group, span, together: 1, ahead: false, whole: false };
         Tile { bm: 1, bn: columns, shape, threads: group, min_blocks: (MOST_THREADS / group).min(RESIDENT / group) }
     }
+}
+
+/// Whether any matrix has elements of one bit.
+fn has_masks(program: &Program, operation: Operation) -> bool {
+    let loaded =
+        program.steps.iter().any(|step| matches!(step.kind, InstrKind::Load { operand, .. } if operand.dtype.is_packed()));
+    loaded || operation.dtype().is_packed() || program.stores.iter().any(|store| store.operand.dtype.is_packed())
 }
 
 /// Bytes of an element of each matrix that is read.

@@ -101,7 +101,7 @@ pub enum TileShape {
     /// Rows are processed in batches.
     Pointwise,
     /// Threads share the rows of a tile. `span` equals `bn` if they hold a whole row, and is smaller if they read it
-    /// again.
+    /// again. Those of a whole matrix hold it if `together` rows of each thread are all that there are.
     Rows {
         /// Threads that share a row.
         group: usize,
@@ -111,6 +111,9 @@ pub enum TileShape {
         together: usize,
         /// Whether the next rows are loaded while these are reduced.
         ahead: bool,
+        /// Whether a tile is a whole matrix, so that something can be reduced over all of its rows and columns.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        whole: bool,
     },
 }
 

@@ -180,7 +180,7 @@ pub(super) static ROWS: &[Operator] = &[
     normalises(
         "InstanceNormalization",
         "Channels of each image centred, over their deviation.",
-        Normalisation::Other,
+        Normalisation::Channels,
         (typing::same, normal::instance_norm),
     )
     .inputs(3, 3)
@@ -189,7 +189,7 @@ pub(super) static ROWS: &[Operator] = &[
     normalises(
         "GroupNormalization",
         "Groups of channels of each image centred, over their deviation.",
-        Normalisation::Other,
+        Normalisation::Channels,
         (typing::same, normal::group_norm),
     )
     .inputs(3, 3)
