@@ -235,10 +235,8 @@ impl Grouper<'_> {
         let images = !matches!(node.kind(), Kind::Anchor(anchor) if anchor.multiplies_matrices());
         let order = if images { channels_last(shape.len()) } else { (0..shape.len()).collect() };
         match product::product(self.network, node, &self.views) {
-            Ok(product) => {
-                let order = if images { order } else { product.space.memory_order() };
-                self.begin(id, node, GroupKind::Product, shape, order);
-            }
+            Ok(_) if images => self.begin(id, node, GroupKind::Product, shape, order),
+            Ok(product) => self.begin(id, node, GroupKind::Product, shape, product.space.memory_order()),
             Err(Obstacle::Layout(input)) if !self.was_copied(node.inputs[input]) => {
                 // Another input may lie in the wrong order, too; then the next grouping wishes for that.
                 self.wishes.insert(Wish::ChannelsLast(id, input));
