@@ -72,7 +72,7 @@ fn matrices(d: DType) -> Result<Vec<(Case, Shape)>> {
     let scaled = Epilogue::build(|e| {
         let scale = e.acc().absmax_over(M | N) / 448.0;
         e.store("d", e.acc() / scale, d);
-        e.store("scale", scale, F32.pointer());
+        e.store("scale", scale, F32.pointer().batched());
     })?;
     let columns = Epilogue::build(|e| e.store("d", e.acc() - e.acc().mean_over(M), d))?;
     Ok(vec![

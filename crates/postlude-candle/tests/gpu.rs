@@ -61,7 +61,7 @@ const SHAPES: [[usize; 3]; 8] =
 
 fn layers_of_any_shape((format, bound): (Theirs, f64)) -> Result<()> {
     for [m, n, k] in SHAPES {
-        // Of such weights every K makes sums of the same size, and errors of a factor stay as small as the other factor.
+        // Such weights make sums of the same size for every K, and errors of a factor stay as small as the other factor.
         let weights = |seed| draw(&[n, k], seed, format)? / (k as f64).sqrt();
         let (x, w, b) = (draw(&[m, k], 1, format)?, weights(2)?, draw(&[n], 3, format)?);
         let (up, c) = (weights(4)?, draw(&[n], 5, format)?);
