@@ -314,7 +314,10 @@ fn bands_of_columns() {
         for (j, [m, n]) in [[64, 320], [196, 1040], [1, 77], [3000, 640]].into_iter().enumerate().skip(i % 2).step_by(2) {
             let shape = Shape::matrix(m, n).batched([1, 3, 40, 2][(i + j) % 4]);
             cases.push(case(&Gemm::pointwise(F16, order, &groups), shape));
-            cases.push(case(&Gemm::pointwise(F16, order, &by_row(columns)), shape));
+            // An index needs a block that holds the band, and no power of two of threads shares 65 strips of eight columns.
+            if columns != 520 {
+                cases.push(case(&Gemm::pointwise(F16, order, &by_row(columns)), shape));
+            }
         }
     }
     // Behind products and convolutions.

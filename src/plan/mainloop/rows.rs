@@ -55,8 +55,11 @@ impl Rules for Rows {
             Some(band) if tried.is_empty() => {
                 let shape = TileShape::Rows { group: 1, span: band, together: 1, ahead: false, whole: false };
                 let tile = Tile { bm: LEAST_THREADS, bn: band, shape, threads: LEAST_THREADS, min_blocks: 1 };
-                let why =
-                    format!("powers of two of threads do not share bands of {band} columns, with up to {MOST_ELEMENTS} each");
+                let why = format!(
+                    "powers of two of threads do not share bands of {band} columns in strips of {}, with up to {MOST_ELEMENTS} \
+                     columns each",
+                    request.strip
+                );
                 vec![Tried { tile, obstacle: Some(why), time: None }]
             }
             _ => tried,
