@@ -12,8 +12,8 @@ use std::collections::HashMap;
 /// Elements of 16 bits that a kernel moves at a time, and that lines therefore begin at multiples of.
 const RUN: usize = 8;
 
-/// The leading dimension and the batch stride of an operand, if the first `rows` axes before the lines are further lines, and
-/// the others of them a batch.
+/// The leading dimension and the batch stride of an operand whose first `outer` axes are further lines, and whose other axes
+/// before the lines are a batch.
 fn matrix(view: &View, outer: usize) -> Option<Matrix> {
     let rank = view.dims.len();
     let (lines, batch) = (&view.dims[..outer], &view.dims[outer..rank - 2]);
