@@ -47,7 +47,7 @@ impl Passer {
     /// The turn of a launch.
     ///
     /// # Errors
-    /// If there is no memory, or the stream has none yet and is being captured.
+    /// If the device has not enough memory, or a stream without any is being captured.
     pub(super) fn turn(&self, stream: &Arc<CudaStream>) -> Result<Turn<'_>, DeviceError> {
         let mut turn = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
         let address = turn.on(stream, self.bytes).map_err(|error| error.of_workspace(self.bytes))?;

@@ -47,7 +47,7 @@ fn heads_as_they_come() {
 
 #[test]
 fn what_no_kernel_takes_stays_two_products() {
-    // Formats, widths that are no multiple of 16 bytes, and heads that are too wide.
+    // A format, a width between two multiples of 16 bytes, and a head that is too wide.
     for (format, width) in [(F32, 16), (F16, 12), (F16, 136)] {
         let network = heads(format, [1, 2, 5, width], 6, true);
         assert_eq!(attentions(&network), 0);
