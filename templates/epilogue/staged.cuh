@@ -26,9 +26,11 @@ DEVICE void fill_vectors(const Params& p, const TileValues& t, u32 to, const Til
 {% endif %}{% endfor %}}
 
 // Fills a chunk of every matrix that is read. Whole warps call this, and each arrives at the barrier once; or a single thread
-// does.
+// does.{% if residues %} Here every thread arrives, behind its copies.{% endif %}
 template <int THREADS_THERE>
-DEVICE void fill_chunk(const Params& p, const TileValues& t, u32 to, u32 barrier, int row, int column, int thread) {
+DEVICE void fill_chunk(const Params& p, const TileValues& t, {# -#}
+                       {% if residues %}const TileClass& of, {% endif %}u32 to, u32 barrier, {# -#}
+                       int row, int column, int thread) {
     if (thread == 0) {
         constexpr u32 MAPPED_BYTES = 0{% for load in staged_loads %}{% if load.map and not load.default %}
             + Chunk64<sizeof({{ load.dtype }}), {{ load.along_strip }}>::BYTES{% endif %}{% endfor %};
@@ -48,18 +50,23 @@ DEVICE void fill_chunk(const Params& p, const TileValues& t, u32 to, u32 barrier
                          {% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, t.batch);
         }
 {% endif %}{% endfor %}    }
+{% if residues %}    constexpr int OWN = THREADS_THERE < 64 ? 1 : 64 / (THREADS_THERE / 32);   // rows of a warp
+    [[maybe_unused]] const int own_pixel = of.pixel(p, row + thread / 32 * OWN + thread % OWN);
+{% endif %}{# -#}
 {% for load in staged_loads %}{% if load.default and (load.packed or not load.map) %}    if ({{ load.given }} != nullptr)
 {% endif %}{% if load.packed %}    copy_bits_in<THREADS_THERE, {{ load.along_strip }}>(
         to + {{ load.staged_at }}, {{ load.base }}, {{ load.ld }}, row, column, p.m, p.n, thread,
         {{ load.wide }} != 0); // {{ load.node }}
 {% elif residues %}    copy_rows<THREADS_THERE, true, {{ load.along_strip }}>(
-        p, to + {{ load.staged_at }}, const_cast<{{ load.dtype }}*>({{ load.base }}), {{ load.ld }}, row, column, {# -#}
-        thread); // {{ load.node }}
+        p, to + {{ load.staged_at }}, const_cast<{{ load.dtype }}*>({{ load.base }}), {{ load.ld }}, own_pixel, {# -#}
+        column, thread); // {{ load.node }}
 {% elif not load.map %}    copy_in<THREADS_THERE, {{ load.along_strip }}>(
         to + {{ load.staged_at }}, {{ load.base }}, {{ load.ld }}, row, column, p.m, p.n, thread); // {{ load.node }}
-{% endif %}{% endfor %}    if (THREADS_THERE > 1) __syncwarp();
+{% endif %}{% endfor %}{% if residues %}    __threadfence_block();   // elements that were not copied by `cp.async`
+    arrive_behind_copies(barrier);
+{% else %}    if (THREADS_THERE > 1) __syncwarp();
     if (thread % 32 == 0) mbarrier_arrive(barrier);
-}
+{% endif %}}
 
 {% if direct_store %}// A lane's share of a tile. For every matrix that is written: where the lane's first piece lies in a chunk,
 // where it goes, and how many rows and columns of the problem begin there.
@@ -89,7 +96,8 @@ DEVICE void move_pieces(const Params& p, const Shares& s, u32 chunk, int row, in
 {% else %}// Stores the rows of a chunk of every matrix from `first` on that leave together. The threads that have filled them
 // call this, and one of them `sends`. If the problem's lines end inside a TMA unit (`TMA_UNIT` in `plan`), the chunks at
 // the edge are stored element by element.
-DEVICE void drain_chunk(const Params& p, const TileValues& t, u32 from, int row, int column, int first, bool sends, int thread) {
+DEVICE void drain_chunk(const Params& p, const TileValues& t, u32 from, int row, int column, int first, bool sends, int thread
+                        {% if residues %}, int own_pixel{% endif %}) {
 {% for store in staged_stores %}    { // {{ store.node }}
 {% if store.map %}        using Place = Chunk64<sizeof({{ store.dtype }}), {{ store.along_strip }}>;
         static_assert(Place::PANEL_ELEMENTS == {{ store.panel.box_inner }} && Place::SWIZZLE == {{ store.panel.swizzle }},
@@ -104,7 +112,7 @@ DEVICE void drain_chunk(const Params& p, const TileValues& t, u32 from, int row,
                          {% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, t.batch);
 {% endif %}{% if not store.whole %}        {% if store.map %}else
             {% endif %}{% if residues %}copy_rows<128, false, {{ store.along_strip }}>(
-                p, from + {{ store.staged_at }}, {{ store.base }}, {{ store.ld }}, row, column, thread);
+                p, from + {{ store.staged_at }}, {{ store.base }}, {{ store.ld }}, own_pixel, column, thread);
 {% else %}copy_out<128, {{ store.along_strip }}>(
                 from + {{ store.staged_at }}, {{ store.base }}, {{ store.ld }}, row, column, p.m, p.n, thread);
 {% endif %}{% endif %}    }

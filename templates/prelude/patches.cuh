@@ -10,6 +10,7 @@ struct Window { int y, x, image; };
 // a tile.
 struct Residue {
     int y, x, height, width;          // its first pixel, and its rows and pixels a row of an image
+    Residue() = default;
     DEVICE Residue(const Params& p, int row) {
         const int number = row / p.residue_rows;
         y = number / p.spread_x;
@@ -17,9 +18,9 @@ struct Residue {
         height = (p.output_pixels / p.output_width - y + p.spread_y - 1) / p.spread_y;
         width = (p.output_width - x + p.spread_x - 1) / p.spread_x;
     }
-    // The place of a row among them; false for rows behind the last one.
-    DEVICE bool place(const Params& p, int row, int& image, int& down, int& right) const {
-        const int index = row % p.residue_rows, of_image = height * width;
+    // The place of a row among them, counted from the class's first; false for rows behind the last one.
+    DEVICE bool place(const Params& p, int index, int& image, int& down, int& right) const {
+        const int of_image = height * width;
         if (height <= 0 || width <= 0 || index >= p.images * of_image) return false;
         image = index / of_image;
         down = (index - image * of_image) / width;
@@ -49,16 +50,16 @@ DEVICE TapsAlong taps_right(const Params& p, const Residue& residue) {
 DEVICE Window window_at(const Params& p, int row) {
     const Residue residue(p, row);
     int image, down, right;
-    if (!residue.place(p, row, image, down, right)) return {-(1 << 30), 0, 0};
+    if (!residue.place(p, row % p.residue_rows, image, down, right)) return {-(1 << 30), 0, 0};
     return {taps_down(p, residue).begin + down, taps_right(p, residue).begin + right, image};
 }
-// The pixel of X at a row; behind all rows if there is none.
-DEVICE int pixel_of(const Params& p, int row) {
-    const Residue residue(p, row);
+// The pixel of X at a row, counted from the class's first; behind all rows if there is none.
+DEVICE int pixel_of(const Params& p, const Residue& residue, int index) {
     int image, down, right;
-    if (!residue.place(p, row, image, down, right)) return p.m;
+    if (!residue.place(p, index, image, down, right)) return p.m;
     return image * p.output_pixels + (residue.y + down * p.spread_y) * p.output_width + residue.x + right * p.spread_x;
 }
+DEVICE int pixel_of(const Params& p, int row) { return pixel_of(p, Residue(p, row), row % p.residue_rows); }
 {% else -%}
 DEVICE Window window_at(const Params& p, int row) {
     const u32 image = u32(row) / u32(p.output_pixels), inside = u32(row) - image * u32(p.output_pixels);
@@ -66,12 +67,30 @@ DEVICE Window window_at(const Params& p, int row) {
     return {int(y) * p.stride_y - p.above, int(x) * p.stride_x - p.left, int(image)};
 }
 {% endif -%}
-{% if hopper and residues %}// The position of the map's box at a row, which lies in its class.
-DEVICE Window box_at(const Params& p, const Residue& residue, int row) {
-    const int index = row % p.residue_rows, of_image = residue.height * residue.width, image = index / of_image;
-    const int inside = index - image * of_image, down = inside / residue.width;
-    return {p.corner_y + down, p.corner_x + inside - down * residue.width, image};
-}
+{% if hopper and residues %}// The class of a tile. Most tiles have that of the tile before, and to find one takes ten quotients.
+struct TileClass {
+    int begin = -(1 << 30);   // its first row
+    Residue residue;
+    TapsAlong down, right;    // that its pixels meet
+    u64 right_inverse;        // 2^32 over the number of taps to the right
+
+    DEVICE void find(const Params& p, int row) {
+        if (u32(row - begin) < u32(p.residue_rows)) return;
+        begin = row - row % p.residue_rows;
+        residue = Residue(p, row);
+        down = taps_down(p, residue);
+        right = taps_right(p, residue);
+        const u32 count = max(right.count, 1);
+        right_inverse = ((u64(1) << 32) + count - 1) / count;
+    }
+    DEVICE int pixel(const Params& p, int row) const { return pixel_of(p, residue, row - begin); }
+    // The position of the map's box at a row.
+    DEVICE Window box_at(const Params& p, int row) const {
+        const int index = row - begin, of_image = residue.height * residue.width, image = index / of_image;
+        const int inside = index - image * of_image, down = inside / residue.width;
+        return {p.corner_y + down, p.corner_x + inside - down * residue.width, image};
+    }
+};
 {% endif -%}
 {% if hopper and of_columns %}{% elif hopper %}// The first channel that the filters from a column on read: a tile's
 // columns are of one group.

@@ -64,7 +64,7 @@ DEVICE int thread_of_warpgroup() { return thread_of_block() & 127; }
 struct Tiles {
     u32 next, turns = 1;   // one of every `turns` of the block's tiles
     TileOrigin tile;
-{% if residues %}    TapsAlong down, right;   // that the pixels of the tile's rows meet
+{% if residues %}    TileClass of;
 {% endif %}{% if gathers_a %}    Window window;         // at the tile's first row
     int channel;           // the first one that its columns read
 {% endif %}
@@ -93,10 +93,8 @@ struct Tiles {
 {% endif %}{% if shifted_edges %}        // The last tiles end where the output does, and overlap the tiles before.
         tile.row = min(tile.row, p.edge_row);
         tile.column = min(tile.column, p.edge_column);
-{% endif %}{% if residues %}        const Residue residue(p, tile.row);
-        down = taps_down(p, residue);
-        right = taps_right(p, residue);
-        window = box_at(p, residue, tile.row);
+{% endif %}{% if residues %}        of.find(p, tile.row);
+        window = of.box_at(p, tile.row);
         channel = first_channel(p, tile.column);
 {% elif gathers_a %}        window = window_at(p, tile.row);
         channel = first_channel(p, tile.column);
@@ -162,7 +160,8 @@ DEVICE void sync_senders(u32 group) {
 {% if splits_k %}{% include "mainloop/sm90a/exchange.cuh" %}
 {% endif -%}
 DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator }} (&acc)[BLOCKS_M][BN / 2], u32 count, u32 group
-                         {% if delayed_store %}, u32 (&kept)[CHUNKS][WORDS]{% endif %}) {
+                         {% if delayed_store %}, u32 (&kept)[CHUNKS][WORDS]{% endif %}{# -#}
+                         {% if residues %}, const TileClass& of{% endif %}) {
     const u32 shared = shared_address(shared_memory);
     const int thread = thread_of_warpgroup(), lane = thread & 31, first_row = (thread >> 5) * 16;
     const int group_row = PING_PONG ? 0 : group * WARPGROUP_ROWS;
@@ -174,10 +173,14 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator
     const int sent = BY_WARPS ? __shfl_sync(~0u, first_row, 0) : 0;
     u32 loads = 0, stores = 0;
 {% if delayed_store %}    u32* place = nullptr;
-{% endif %}{% if residues %}    int pixels[BLOCKS_M][2];
+{% endif %}{% if residues %}    // Of the warp's 16 rows, each found by two lanes; and of this lane's rows.
+    int own_pixels[BLOCKS_M], pixels[BLOCKS_M][2];
 #pragma unroll
-    for (int i = 0; i < 2 * BLOCKS_M; ++i) pixels[i / 2][i % 2] =
-        pixel_of(p, tile.row + group_row + i / 2 * 64 + first_row + i % 2 * 8 + lane / 4);
+    for (int m = 0; m < BLOCKS_M; ++m) {
+        own_pixels[m] = of.pixel(p, tile.row + group_row + m * 64 + first_row + lane % 16);
+        pixels[m][0] = __shfl_sync(~0u, own_pixels[m], lane / 4);
+        pixels[m][1] = __shfl_sync(~0u, own_pixels[m], lane / 4 + 8);
+    }
 {% endif %}    auto strip = [&](int n, int m, int half, int part) {
         const int own = m * 64 + first_row + half * 8 + lane / 4, row = group_row + own;
         const int column = n * CHUNK + part * (4 * STRIP) + lane % 4 * 2;
@@ -239,7 +242,8 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator
             if constexpr (STORE_BYTES > 0 && !DELAYED_STORE) {
                 sync_senders(group);
 {% if direct_store %}                move_pieces(p, shares, stores, m * 64, n * CHUNK, lane);
-{% else %}                drain_chunk(p, t, stores, tile.row + group_row + m * 64, tile.column + n * CHUNK, sent, sends, thread);
+{% else %}                drain_chunk(p, t, stores, tile.row + group_row + m * 64, tile.column + n * CHUNK, sent, sends, thread
+                            {% if residues %}, own_pixels[m]{% endif %});
                 tma_store_commit_if(sends);
 {% endif %}            }
         }
@@ -298,7 +302,7 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
         tiles.next += group * (launched_blocks() / CLUSTER);
         tiles.turns = 2;
         if (group == 1) {
-            at.skip(blocks);
+            at.skip({% if residues %}blocks_at(p, tiles.of, this_block()){% else %}blocks{% endif %});
             if (threadIdx.x % 128 == 0) mbarrier_arrive(shared + TURN);   // the first turn belongs to the other consumer
         }
     }
@@ -327,12 +331,14 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
             turn_parity ^= 1;
         }
         multiply({% if scaled %}p, tiles.tile, {% endif %}acc, at, {# -#}
-                 {% if residues %}blocks_of(p, tiles){% else %}blocks{% endif %}, group, [](u32) {});
-        if constexpr (PING_PONG) at.skip(blocks);
+                 {% if residues %}blocks_of(p, tiles.of){% else %}blocks{% endif %}, group, [](u32) {});
+        // The other consumer's tile is the one behind this.
+        if constexpr (PING_PONG)
+            at.skip({% if residues %}blocks_at(p, tiles.of, tiles.next - launched_blocks()){% else %}blocks{% endif %});
 {% if splits_k %}        float own[BLOCKS_M][BN / 2];
         exchange(own, acc, count, group, tiles.next >= Tiles::rows_of(p) * Tiles::columns_of(p) * u32(p.batch));
         run_epilogue(p, tiles.tile, own, count, group);
-{% else %}        run_epilogue(p, tiles.tile, acc, count, group);
+{% else %}        run_epilogue(p, tiles.tile, acc, count, group{% if residues %}, tiles.of{% endif %});
 {% endif %}    }
 {% endif -%}
 {% if totals %}    publish_totals(p, this_block() * CONSUMERS + group, launched_blocks() * CONSUMERS);
@@ -388,7 +394,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
             mbarrier_init(shared + SENT + i * 8, 1);
         }
 {% endif %}        for (int i = 0; i < CHUNK_RINGS * LOAD_STAGES; ++i) {
-            mbarrier_init(shared + LOADS_FULL + i * 8, LOADER_WARPS);
+            mbarrier_init(shared + LOADS_FULL + i * 8, {% if residues %}LOADERS{% else %}LOADER_WARPS{% endif %});
             mbarrier_init(shared + LOADS_EMPTY + i * 8, 4);
         }
         mbarrier_init_fence();

@@ -7,11 +7,19 @@ DEVICE Tap tap_of_panel(const Params& p, u32 panel) {
     return {int(number), int(down) * p.dilation_y, int(number - down * u32(p.window_width)) * p.dilation_x,
             int(panel - number * u32(p.tap_panels)) * {{ panel_terms }}};
 }
-{% if residues %}static_assert(!PING_PONG && CLUSTER == 1 && !DELAYED_STORE, "tiles have different numbers of blocks");
+{% if residues %}static_assert(CLUSTER == 1 && !DELAYED_STORE, "tiles have different numbers of blocks");
 // Blocks of K of one tile. Where no taps meet its pixels it has a block of zeros.
-DEVICE u32 blocks_of(const Params& p, const Tiles& tiles) {
-    const u32 blocks = (u32(tiles.down.count * tiles.right.count * p.tap_panels) + PANELS - 1) / PANELS;
+DEVICE u32 blocks_of(const Params& p, const TileClass& of) {
+    const u32 blocks = (u32(of.down.count * of.right.count * p.tap_panels) + PANELS - 1) / PANELS;
     return blocks > 0 ? blocks : 1;
+}
+// The same for the tile of a number, which may lie behind the last one.
+DEVICE u32 blocks_at(const Params& p, TileClass of, u32 number) {
+    const u32 rows = Tiles::rows_of(p), columns = Tiles::columns_of(p);
+    u32 row, column;
+    place_tile(p, number % (rows * columns), rows, columns, row, column);
+    of.find(p, int(row * BM));
+    return blocks_of(p, of);
 }
 {% endif -%}
 {% if of_columns %}// A block of K are output pixels: a line of dY each, and for each 64 columns the pixels of X under one tap.
@@ -51,13 +59,13 @@ DEVICE void prefetch_filters(const Params& p, const Tiles& tiles) {
 // makes every offset positive.
 template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, const Tiles& tiles, u32 stage, u32 block) {
     const u32 shared = shared_address(shared_memory), barrier = shared + FULL + stage * 8;
-    const TapsAlong &down = tiles.down, &right = tiles.right;
+    const TapsAlong &down = tiles.of.down, &right = tiles.of.right;
 #pragma unroll
     for (int i = 0; i < PANELS; ++i) {
         const u32 to = shared + stage * STAGE_BYTES + i * PANEL_BYTES, panel = block * PANELS + i;
         const bool exists = panel < u32(down.count * right.count * p.tap_panels);
         const int number = u64(panel) * p.tap_panels_inverse >> 32;
-        const int y = number / max(right.count, 1), x = number - y * right.count;
+        const int y = u64(number) * tiles.of.right_inverse >> 32, x = number - y * right.count;
         const int channel = tiles.channel + int(panel - number * u32(p.tap_panels)) * {{ panel_terms }};
         if constexpr (WITH_A)
             tma_load_patches(to, p.map0, p.a_policy, barrier, exists ? channel : p.channels, tiles.window.x, tiles.window.y,

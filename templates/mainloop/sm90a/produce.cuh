@@ -77,7 +77,7 @@ DEVICE void produce(const Params& p, Tiles tiles) {
 {% if splits_k %}    const u32 first = p.k > 0 ? share_of(u32(p.k - 1) / BK + 1).first : 0;
 {% endif %}    PipelineState at;
     bool more = tiles.advance(p);
-{% if residues %}    blocks = blocks_of(p, tiles);
+{% if residues %}    blocks = blocks_of(p, tiles.of);
 {% endif %}    u32 block = 0;
     if constexpr (CONSTANT_A || CONSTANT_B) {
         // The constant operand does not depend on earlier kernels: the ring is filled with it while they still run.
@@ -96,7 +96,7 @@ DEVICE void produce(const Params& p, Tiles tiles) {
 {% if lockstep %}    Step step;
 {% endif %}    for (; more; more = tiles.advance(p)) {
 {% if lockstep %}        step.take(p);
-{% endif %}{% if residues %}        blocks = blocks_of(p, tiles);
+{% endif %}{% if residues %}        blocks = blocks_of(p, tiles.of);
 {% endif %}#pragma unroll 1
         for (; block < blocks; ++block) {
             mbarrier_wait(shared + EMPTY + at.stage * 8, at.parity ^ 1);

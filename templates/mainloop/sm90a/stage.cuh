@@ -35,7 +35,7 @@ DEVICE void stage_matrices(const Params& p, Tiles tiles, int thread) {
 {% if operand_sums %}#pragma unroll 1
                 for (int part = 0; part < LOADERS; part += 32)   // one warp does the shares of two
     {% endif %}                fill_chunk<LOADERS>(
-                    p, t, AT_LOADS + slot * LOAD_BYTES, shared + LOADS_FULL + slot * 8,
+                    p, t, {% if residues %}tiles.of, {% endif %}AT_LOADS + slot * LOAD_BYTES, shared + LOADS_FULL + slot * 8,
                     tiles.tile.row + chunk {% if row_order %}/ CHUNKS_N{% else %}% BLOCKS_M{% endif %} * 64
                         + (PING_PONG ? 0 : i * WARPGROUP_ROWS),
                     tiles.tile.column + chunk {% if row_order %}% CHUNKS_N{% else %}/ BLOCKS_M{% endif %} * CHUNK,

@@ -383,16 +383,13 @@ fn double(epilogue: &Checked) -> Option<String> {
 
 /// The rule of what reads images that a tile of Hopper's breaks, if any.
 fn broken_rule_of_patches(tile: &Tile, operation: Operation) -> Option<&'static str> {
-    let TileShape::Sm90a { schedule, cluster, splits_k, .. } = tile.shape else { return None };
+    let TileShape::Sm90a { cluster, splits_k, .. } = tile.shape else { return None };
     let patches = operation.patches()?;
     let alone = cluster == [1; 2] && !splits_k;
     let rules = [
         (!tile.spans_groups(operation), "a group of a convolution has filters for whole tiles of columns"),
         (cluster[1] == 1 && !splits_k, "blocks of a cluster share the filters of a convolution, not its images"),
-        (
-            !patches::has_residues(operation) || schedule == Schedule::Cooperative && alone,
-            "tiles with different numbers of taps belong to one block, whose consumers share them",
-        ),
+        (!patches::has_residues(operation) || alone, "tiles with different numbers of taps belong to one block"),
         (
             patches.are_rows() || alone && tile.bn.is_multiple_of(64),
             "a tile of a gradient of filters has whole pieces of 64 channels, and a cluster has one block",
