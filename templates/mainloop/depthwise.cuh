@@ -30,7 +30,8 @@ DEVICE void load_weights(const Params& p, Accum* weights, int column) {
     const Element* const filters = static_cast<const Element*>(p.b);
     for (int i = threadIdx.x; i < TAPS * BN; i += THREADS) {
         const int tap = i % TAPS, at = i / TAPS;
-        weights[tap * BN + weight_at(at)] = column + at < p.n ? widen(filters[(column + at) * p.ldb + tap]) : Accum(0);
+        const int from = {% if turned %}TAPS - 1 - tap{% else %}tap{% endif %};
+        weights[tap * BN + weight_at(at)] = column + at < p.n ? widen(filters[(column + at) * p.ldb + from]) : Accum(0);
     }
 }
 
@@ -48,22 +49,28 @@ using Pixels = Vector[PIXELS][VECTORS];
 template <bool WHOLE_STRIPS> DEVICE void load_pixels(const Params& p, Pixels& pixels, const Element* images, const Window& window,
                                                      int left, int r) {
     const int y = window.y + r * p.dilation_y;
-    const int inside = u32(y) < u32(p.image_height) ? left : 0;
-    const Element* const line = images + ((i64(window.image) * p.image_height + y) * p.image_width + window.x) * p.lda;
-#pragma unroll
+{% if spread %}    // Positions between the pixels of an image are zeros.
+    const int inside = is_pixel(y, SPREAD_Y, p.image_height) ? left : 0;
+    const Element* const first = images + (i64(window.image) * p.image_height + y / SPREAD_Y) * p.image_width * p.lda;
+{% else %}    const int inside = u32(y) < u32(p.image_height) ? left : 0;
+    const Element* const first = images + ((i64(window.image) * p.image_height + y) * p.image_width + window.x) * p.lda;
+{% endif %}#pragma unroll
     for (int i = 0; i < PIXELS; ++i) {
         if (!is_read(i)) continue;
-        const int count = u32(window.x + i) < u32(p.image_width) ? inside : 0;
-        if constexpr (WHOLE_STRIPS) {
+{% if spread %}        const int count = is_pixel(window.x + i, SPREAD_X, p.image_width) ? inside : 0;
+        const Element* const pixel = first + (window.x + i) / SPREAD_X * p.lda;
+{% else %}        const int count = u32(window.x + i) < u32(p.image_width) ? inside : 0;
+        const Element* const pixel = first + i * p.lda;
+{% endif %}        if constexpr (WHOLE_STRIPS) {
 #pragma unroll
             for (int v = 0; v < VECTORS; ++v) {
-                if (count > 0) load_wide<WIDTH>(pixels[i][v], line + i * p.lda + v * WIDTH);
+                if (count > 0) load_wide<WIDTH>(pixels[i][v], pixel + v * WIDTH);
                 else
 #pragma unroll
                     for (int c = 0; c < Vector::CHUNKS; ++c) pixels[i][v].words[c] = {};
             }
         } else {
-            load(pixels[i], line + i * p.lda, 1, count);
+            load(pixels[i], pixel, 1, count);
         }
     }
 }

@@ -567,6 +567,12 @@ fn gradient(name: &'static str, dtype: DType, shape: ConvShape, of: GradientOf) 
     Case { name, gemm, shapes: vec![conv.shape()], rasters: &[2], tolerance: 2e-5 }
 }
 
+/// The gradient of images under a filter for each channel, on the mainloop for that.
+fn depthwise_gradient(name: &'static str, dtype: DType, shape: ConvShape) -> Case {
+    let case = gradient(name, dtype, shape, GradientOf::Images);
+    Case { gemm: case.gemm.mainloop(Mainloop::Depthwise), ..case }
+}
+
 /// Units of 16, 8, 4 and 2 bytes, windows that move by several pixels, groups, and nothing.
 fn gradients() -> Vec<Case> {
     use GradientOf::{Filters, Images};
@@ -574,6 +580,7 @@ fn gradients() -> Vec<Case> {
     let strided = base.padding_of([2, 0, 0, 1]).stride([2, 3]);
     let groups = ConvShape { channels: 24, filters: 36, ..base }.groups(6).padding([1, 1]).stride([1, 2]);
     let odd = ConvShape { channels: 5, filters: 7, window: [5, 2], ..base }.stride([3, 3]).padding([4, 1]);
+    let apart = ConvShape::new(2, [13, 16, 10], [10, 5, 4]).padding_of([2, 0, 0, 3]).stride([3, 2]).dilation([1, 3]);
     vec![
         gradient("grad_images_plain", F32, base, Images),
         gradient("grad_images_strided", F16, strided, Images),
@@ -581,6 +588,9 @@ fn gradients() -> Vec<Case> {
         gradient("grad_images_odd", F16, odd, Images),
         gradient("grad_images_groups", F16, groups, Images),
         gradient("grad_images_depthwise", F32, ConvShape { channels: 40, ..base }.groups(40).padding([1, 1]), Images),
+        depthwise_gradient("grad_images_of_channels", F32, ConvShape { channels: 40, ..base }.groups(40).padding([1, 1])),
+        depthwise_gradient("grad_images_of_channels_strided", F16, ConvShape { channels: 40, ..base }.groups(40).stride([2, 2])),
+        depthwise_gradient("grad_images_of_channels_apart", F32, apart.groups(10)),
         gradient("grad_images_far", F32, base.stride([9, 9]).padding([9, 12]), Images),
         gradient("grad_images_product", F32, ConvShape { window: [1, 1], ..base }, Images),
         gradient("grad_images_nothing", F32, ConvShape { filters: 0, ..base }, Images),

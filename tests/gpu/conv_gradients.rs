@@ -93,6 +93,23 @@ fn of_strided_images() {
     Case::new(conv.gemm(), conv.shape()).run();
 }
 
+/// A filter for each channel, whatever the steps of the window: the mainloop of such convolutions.
+#[test]
+fn of_channels_with_their_own_filters() {
+    for (dtype, channels) in [(F16, 64), (BF16, 33), (F32, 40)] {
+        let base = ConvShape::new(3, [12, 16, channels], [channels, 3, 3]).groups(channels);
+        let shapes = vec![
+            base.padding([1, 1]),
+            base.stride([2, 2]).padding([1, 1]),
+            base.stride([3, 4]).padding_of([0, 2, 1, 0]).dilation([2, 3]),
+            ConvShape { window: [7, 5], images: 40, ..base }.padding([3, 2]),
+            ConvShape { window: [1, 1], ..base }.stride([2, 2]),
+            ConvShape { images: 0, ..base },
+        ];
+        run_all(&cases(dtype, Mainloop::Depthwise, Images, shapes));
+    }
+}
+
 /// Every tile for tiles with different numbers of taps, on more of them than there are multiprocessors.
 #[test]
 fn tiles_of_strided_images() {

@@ -1,4 +1,5 @@
-//! `depthwise`: convolutions with one channel to a filter (`templates/mainloop/depthwise.cuh`).
+//! `depthwise`: convolutions with one channel to a filter, and the gradients of their images
+//! (`templates/mainloop/depthwise.cuh`).
 //!
 //! Each filter reads one channel, so tensor cores have nothing to multiply. A thread has the same few channels of some pixels
 //! side by side, and goes through the pixels under their windows row by row.
@@ -9,7 +10,7 @@ use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
 use crate::plan::code::{Copies, Price};
 use crate::plan::request::TileRequest;
-use crate::problem::{ConvShape, Convolution, Operation};
+use crate::problem::{GradientOf, Operation, Patches};
 
 /// Its rules.
 pub(super) struct Depthwise;
@@ -25,10 +26,15 @@ fn own(tile: &Tile) -> [usize; 2] {
     if let TileShape::Depthwise { run, taps } = tile.shape { [run, taps] } else { [1; 2] }
 }
 
+/// How it reads images, if the operation is one of its kind.
+fn patches_of(operation: Operation) -> Option<Patches> {
+    operation.patches().filter(|patches| patches.gradient != Some(GradientOf::Filters))
+}
+
 /// Why it cannot compute an operation.
 fn obstacle(operation: Operation) -> Option<String> {
-    let Operation::Convolution { convolution, .. } = operation else {
-        return Some("the operation is not a convolution".into());
+    let Some(Patches { convolution, .. }) = patches_of(operation) else {
+        return Some("the operation is not a convolution, nor the gradient of its images".into());
     };
     let of = convolution.measures();
     let wide = of.window[1] > WIDEST_WINDOW;
@@ -40,18 +46,20 @@ fn obstacle(operation: Operation) -> Option<String> {
 }
 
 /// The tiles for a convolution, with estimates that compare them.
-fn tiles(convolution: &Convolution, dtype: DType, request: &TileRequest<'_>) -> Vec<(Tile, f64)> {
+fn tiles(patches: &Patches, dtype: DType, request: &TileRequest<'_>) -> Vec<(Tile, f64)> {
     const THREADS: usize = 128;
-    let (of, [_, q]) = (convolution.measures(), convolution.output());
+    let (windows, [_, q]) = (patches.windows(), patches.windows().grid);
     let (strip, size) = (request.strip, dtype.size());
     // Sums, a row of the window, two lines of pixels, addresses.
     let registers = |run: usize| {
         let words = dtype.value_type().storage().size() / 4;
-        (run + of.window[1]) * strip * words + 2 * pixels_under(&of, run) * (strip * size).div_ceil(4) + 24
+        (run + patches.convolution.measures().window[1]) * strip * words
+            + 2 * pixels_under(patches, run) * (strip * size).div_ceil(4)
+            + 24
     };
     // Runs do not cross the end of a row of output pixels.
     let fits = |run: &usize| q.is_multiple_of(*run) && (registers(*run) <= RUN_REGISTERS || *run == 1);
-    let taps = convolution.taps();
+    let taps = patches.convolution.taps();
     let mut all = Vec::new();
     for run in (1..=LONGEST_RUN).rev().filter(fits).take(3) {
         for bn in [64, 32, 16].into_iter().filter(|bn| bn / strip <= 32 && bn >= &strip) {
@@ -62,7 +70,7 @@ fn tiles(convolution: &Convolution, dtype: DType, request: &TileRequest<'_>) -> 
                 // Columns behind the last channel; pixels that are read for few windows; few warps; short pieces of a line of the
                 // cache; tiles that lie far apart (`docs/measurements/0049-few-channels.md`).
                 let columns = (request.shape.n.div_ceil(bn) * bn) as f64 / request.shape.n.max(1) as f64;
-                let under = 1.0 + 0.6 * pixels_under(&of, run) as f64 / (run * of.stride[1]) as f64;
+                let under = 1.0 + 0.6 * pixels_under(patches, run) as f64 / (run * windows.stride[1]) as f64;
                 let warps = [1.6, 1.27, 1.04, 1.0][min_blocks.min(4) - 1];
                 let pieces = if bn * size < 128 { 1.02 } else { 1.0 };
                 let apart = 1.0 + 0.03 * (passes - 1) as f64;
@@ -76,9 +84,10 @@ fn tiles(convolution: &Convolution, dtype: DType, request: &TileRequest<'_>) -> 
 }
 
 /// Pixels of a line that a run of windows reads.
-fn pixels_under(of: &ConvShape, run: usize) -> usize {
-    let mut under: Vec<usize> =
-        (0..run).flat_map(|q| (0..of.window[1]).map(move |s| q * of.stride[1] + s * of.dilation[1])).collect();
+fn pixels_under(patches: &Patches, run: usize) -> usize {
+    let (taps, windows) = (patches.convolution.measures().window[1], patches.windows());
+    let (stride, dilation) = (windows.stride[1], windows.dilation[1]);
+    let mut under: Vec<usize> = (0..run).flat_map(|q| (0..taps).map(move |s| q * stride + s * dilation)).collect();
     under.sort_unstable();
     under.dedup();
     under.len()
@@ -90,14 +99,14 @@ impl Rules for Depthwise {
     }
 
     fn candidates(&self, request: &TileRequest<'_>) -> Vec<Tried> {
-        let Operation::Convolution { dtype, convolution } = request.operation else { return Vec::new() };
-        let tiles = tiles(&convolution, dtype, request).into_iter();
+        let Some(patches) = patches_of(request.operation) else { return Vec::new() };
+        let tiles = tiles(&patches, request.operation.dtype(), request).into_iter();
         tiles.map(|(tile, time)| Tried { tile, obstacle: None, time: Some(time) }).collect()
     }
 
     fn broken_rule(&self, tile: &Tile, operation: Operation, _: [usize; 2], strip: usize) -> Option<&'static str> {
-        let Operation::Convolution { convolution, .. } = operation else { return Some("it is for convolutions") };
-        let (Tile { bm, bn, threads, .. }, [run, taps], [_, q]) = (*tile, own(tile), convolution.output());
+        let Some(patches) = patches_of(operation) else { return Some("it is for convolutions and gradients of their images") };
+        let (Tile { bm, bn, threads, .. }, [run, taps], [_, q]) = (*tile, own(tile), patches.windows().grid);
         let threads_of_row = (bn / strip).max(1);
         let at_once = (threads / threads_of_row).max(1) * run;
         first_broken(&[
@@ -107,7 +116,7 @@ impl Rules for Depthwise {
             (threads.is_multiple_of(threads_of_row), "threads visit whole rows"),
             (run <= 16 && (q.is_multiple_of(run)), "runs divide a row of output pixels"),
             (bm.is_multiple_of(at_once), "a tile has whole runs of all threads"),
-            (taps == convolution.taps(), "taps are those of the convolution's window"),
+            (taps == patches.convolution.taps(), "taps are those of the convolution's window"),
         ])
     }
 
@@ -121,6 +130,10 @@ impl Rules for Depthwise {
 
     fn words(&self, tile: &Tile) -> String {
         format!(", {} threads, {} pixels each", tile.threads, own(tile)[0])
+    }
+
+    fn reads_spread(&self) -> bool {
+        true
     }
 
     fn price(&self, _: &Tile) -> Price {

@@ -11,7 +11,7 @@ const BLOCKS: usize = 4;
 
 /// Why they cannot compute a part of K.
 pub(super) fn is_part(asked: &Asked<'_>) -> Option<String> {
-    asked.operation.convolution().filter(|of| of.shape() != asked.shape).map(|_| "it has all of K".into())
+    asked.operation.patches().filter(|of| of.shape() != asked.shape).map(|_| "it has all of K".into())
 }
 
 /// The rule of both on strips.
@@ -30,8 +30,13 @@ pub(super) fn waves(tile: &Tile, request: &TileRequest<'_>) -> f64 {
 
 /// The window, as a kernel knows it when it is compiled.
 pub(super) fn window(operation: Operation) -> Vec<Number> {
-    let Some(convolution) = operation.convolution() else { return Vec::new() };
-    let of = convolution.measures();
+    let Some(patches) = operation.patches() else { return Vec::new() };
+    let (of, windows) = (patches.convolution.measures(), patches.windows());
     let names = ["WINDOW_Y", "WINDOW_X", "STRIDE_X", "DILATION_X"];
-    names.into_iter().zip([of.window[0], of.window[1], of.stride[1], of.dilation[1]]).collect()
+    let mut all: Vec<Number> =
+        names.into_iter().zip([of.window[0], of.window[1], windows.stride[1], windows.dilation[1]]).collect();
+    if windows.spread != [1; 2] {
+        all.extend([("SPREAD_Y", windows.spread[0]), ("SPREAD_X", windows.spread[1])]);
+    }
+    all
 }

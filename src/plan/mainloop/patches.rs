@@ -222,7 +222,7 @@ pub(in crate::plan) fn needs_order(epilogue: &Checked, mainloop: Mainloop) -> bo
 /// Whether a kernel goes through the rows of a gradient of images by their remainders.
 pub(in crate::plan) fn goes_by_residues(operation: Operation, epilogue: &Checked, mainloop: Mainloop) -> bool {
     let rows = operation.patches().map_or(0, |patches| padded_rows(&patches, 512));
-    has_residues(operation) && !needs_order(epilogue, mainloop) && rows <= Shape::LARGEST
+    has_residues(operation) && !mainloop.rules().reads_spread() && !needs_order(epilogue, mainloop) && rows <= Shape::LARGEST
 }
 
 /// Rows of a gradient of images that goes by remainders, in tiles of so many rows.

@@ -150,6 +150,11 @@ pub(in crate::plan) trait Rules: Sync {
         true
     }
 
+    /// Whether it reads images with zeros between their pixels as they are, and does not go through windows by their remainders.
+    fn reads_spread(&self) -> bool {
+        false
+    }
+
     /// Whether it computes attentions, and nothing else.
     fn attends(&self) -> bool {
         false
