@@ -210,6 +210,11 @@ impl Target {
         self.at_least(9, 0)
     }
 
+    /// `griddepcontrol`: a kernel begins while the one before it still runs, and waits for it by itself.
+    pub const fn has_programmatic_launches(self) -> bool {
+        self.at_least(9, 0)
+    }
+
     /// `wgmma` and `setmaxnreg`, the instructions of the `sm_90a` mainloop. Only Hopper has them.
     pub const fn has_wgmma(self) -> bool {
         self.major == 9 && self.minor == 0 && matches!(self.feature, Some(Feature::Architecture))

@@ -33,8 +33,9 @@ constexpr int EPILOGUE_SMEM = {{ epilogue_smem }};
 {% for constant in constants -%}
 constexpr int {{ constant.name }} = {{ constant.value }};
 {% endfor -%}
-{% if overlaps %}constexpr bool CONSTANT_A = {{ constant_a }}, CONSTANT_B = {{ constant_b }};
-{% include "prelude/overlap.cuh" %}{% endif -%}
+{% if hopper or mainloop == "gemv" %}constexpr bool CONSTANT_A = {{ constant_a }}, CONSTANT_B = {{ constant_b }};
+{% endif -%}
+{% include "prelude/overlap.cuh" %}{# -#}
 {% if hopper or mainloop == "sm80" or mainloop == "bands" or attention or reductions or operand_sums or stages %}{# -#}
     {% include "prelude/fresh.cuh" %}{% endif -%}
 {% if reductions or operand_sums %}{% include "prelude/fence.cuh" %}{% endif -%}

@@ -94,8 +94,7 @@ DEVICE void widen_operand(const Params& p, const Operand& o, u64 block) {
 
 {% endif -%}
 extern "C" __global__ void __launch_bounds__(THREADS) postlude_repack(const __grid_constant__ Params p) {
-    let_next_kernel_start();
-    wait_for_earlier_kernels();
+    begin_early();
     const bool second = blockIdx.x >= p.operands[0].blocks;
     const Operand& o = p.operands[second];
     const u64 block = second ? blockIdx.x - p.operands[0].blocks : blockIdx.x;

@@ -597,7 +597,21 @@ fn a_split_plan_is_a_batch_and_its_sum() {
     }
     // An ordinary pointwise kernel knows nothing of parts.
     let plan = Gemm::pointwise(F32, Order::RowMajor, &bias_relu(F32)).kernel_plan(Target::SM_90A, 132, shape).unwrap();
-    assert!(!plan.source().unwrap().text().contains("PARTS") && !plan.programmatic);
+    assert!(!plan.source().unwrap().text().contains("PARTS") && plan.programmatic);
+}
+
+#[test]
+fn every_kernel_may_begin_early_where_the_target_can() {
+    let shape = Shape::new(250, 136, 96);
+    let product = Gemm::new(F16, TN, &bias_relu(F16));
+    for (target, able) in [(Target::SM_80, false), (Target::SM_90, true), (Target::SM_90A, true)] {
+        for mainloop in [Mainloop::Simt, Mainloop::Sm80, Mainloop::Gemv] {
+            let plan = product.clone().mainloop(mainloop).kernel_plan(target, 132, shape).unwrap();
+            assert_eq!(plan.programmatic, able, "{target} {mainloop:?}");
+            let text = plan.source().unwrap().text().to_owned();
+            assert!(text.contains("let_next_kernel_start();") && text.contains("wait_for_earlier_kernels();"));
+        }
+    }
 }
 
 #[test]

@@ -125,7 +125,6 @@ struct Context {
     /// Whether the accumulator is a pool of images.
     pool: bool,
     /// Whether it runs under the end of the kernels before it.
-    overlaps: bool,
     /// Of how many matrices a pointwise kernel's accumulator is the sum.
     parts: usize,
     cluster_size: usize,
@@ -246,7 +245,6 @@ fn context(plan: &KernelPlan, scores: Option<String>) -> Context {
         ],
         fast: plan.fast_math,
         mainloop: plan.tile.mainloop().name(),
-        overlaps: plan.waits(),
         parts: plan.split.as_ref().map_or(1, |split| split.parts),
         cluster_size: plan.tile.cluster(),
         splits_k: plan.tile.parts() > 1,

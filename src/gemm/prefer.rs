@@ -82,8 +82,8 @@ impl Gemm {
         self.prefer(|preferences| preferences.split_k = NonZeroUsize::new(parts))
     }
 
-    /// Whether a launch may begin while the one before it in the stream still runs. Default: yes, if the kernel
-    /// supports it.
+    /// Whether a launch may begin while the one before it in the stream still runs. Default: yes, on
+    /// `sm_90` and later, unless the library copies an operand first.
     ///
     /// Such a kernel prepares itself. Before it reads or writes memory it waits until all earlier work in the stream is
     /// done. So results are the same, and the gaps between kernels are shorter. A kernel of the program that follows is

@@ -218,12 +218,6 @@ impl KernelPlan {
         }
     }
 
-    /// Whether the kernel itself waits for the one before it, and so may begin while that one still runs. Kernels that add up
-    /// parts of K do.
-    pub(crate) fn waits(&self) -> bool {
-        self.tile.rules().waits() || self.split.is_some()
-    }
-
     /// The grid of a launch: the tiles of one batch entry, and the entries in two dimensions, which may count more
     /// entries than the batch has. A persistent kernel has as many blocks as there is work and room for. `None` if
     /// there are more tiles than a grid can count.

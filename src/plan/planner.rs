@@ -235,7 +235,7 @@ impl Seen {
 
     /// The plan with a tile.
     fn assemble(self, problem: &Analysis<'_>, tile: Tile, raster: i32, choice: Choice) -> KernelPlan {
-        let PlanRequest { target, gpu, preferences, parts, .. } = *problem.request;
+        let PlanRequest { target, gpu, preferences, .. } = *problem.request;
         let Seen { mainloop, operation, shape, program, argument_runs, fast_math, repack, constant, .. } = self;
         let (rules, reduces) = (mainloop.rules(), problem.reduces);
         let (staging, params) = stage(&tile, operation, &argument_runs, &program, self.params, target, MOST_CHUNK);
@@ -270,7 +270,7 @@ impl Seen {
             lockstep: self.lockstep,
             shifted_edges: self.shifted_edges,
             // With copies before the kernel, an early start cost up to 15 %.
-            programmatic: preferences.programmatic && (rules.waits() || parts > 1) && repack.is_none(),
+            programmatic: preferences.programmatic && target.has_programmatic_launches() && repack.is_none(),
             weights: few_rows::ahead(operation, shape).filter(|_| hidden && !reduces),
             rows_begin_at_lines: self.rows_begin_at_lines,
             constant,

@@ -242,6 +242,7 @@ DEVICE void weights_of(u32 (&a)[4], const float (&scores)[2 * PAIRS_K][4], int s
 {% include "mainloop/attention_mma.cuh" %}{% endif %}
 {% include "mainloop/sm80_strips.cuh" %}
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
+    begin_early();
     TileOrigin tile = locate(p);
     if (tile.batch >= p.batch) return;
     if (p.causal) tile.row = (u32(p.m - 1) / BM) * BM - tile.row;   // the longest first

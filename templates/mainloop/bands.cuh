@@ -201,6 +201,7 @@ DEVICE void accumulate(u32 buffer, Accum (&acc)[TILES_M][2 * PAIRS_N][4]) {
 static_assert(AT_SLABS + WARPS * SLAB_ROWS * SLAB_PITCH * 4 <= MAINLOOP_SMEM, "the plan made room for filters, lines and slabs");
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
+    begin_early();
     const int columns = (p.n - 1) / BN + 1, step = int(gridDim.x) / columns * BM;
     TileOrigin tile{int(blockIdx.x) / columns * BM, int(blockIdx.x) % columns * BN, 0};
     u32 buffer = 0;

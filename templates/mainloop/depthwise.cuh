@@ -152,6 +152,7 @@ DEVICE void visit(const Params& p, const TileValues& tile, const Accum* weights,
 } // namespace depthwise
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
+    begin_early();
     extern __shared__ __align__(16) unsigned char smem[];
     Accum* const weights = reinterpret_cast<Accum*>(smem);
     const TileOrigin tile = locate(p);

@@ -100,9 +100,8 @@ DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_dis
 } // namespace pointwise
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
-{% if parts > 1 %}    let_next_kernel_start();
-    wait_for_earlier_kernels();   // the kernel before this one writes the sums
-{% endif %}    const TileOrigin tile = locate(p);
+    begin_early();
+    const TileOrigin tile = locate(p);
     if (tile.batch >= p.batch) return;
     const TileValues values = epilogue_begin(p, tile.batch);
     pointwise::visit(p, values, tile.batch, tile.row, tile.column);

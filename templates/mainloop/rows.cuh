@@ -193,9 +193,8 @@ DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) 
 } // namespace rows
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
-{% if overlaps %}    let_next_kernel_start();
-    wait_for_earlier_kernels();   // the kernel before this one writes the accumulators
-{% endif %}    const TileOrigin tile = locate(p);
+    begin_early();
+    const TileOrigin tile = locate(p);
     if (tile.batch >= p.batch) return;
     const TileValues values = epilogue_begin(p, tile.batch);
     rows::visit(p, values, tile);

@@ -345,6 +345,7 @@ DEVICE void visit(const Params& p, const TileValues& tile, const Accum (&acc)[TM
 } // namespace simt
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
+    begin_early();
     extern __shared__ __align__(16) unsigned char smem[];
     Accum* const stages = reinterpret_cast<Accum*>(smem);
 

@@ -325,6 +325,7 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
 static_assert(STAGES * STAGE_BYTES <= MAINLOOP_SMEM, "the plan made room for stages");
 {% include "mainloop/sm80_strips.cuh" %}
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
+    begin_early();
     const TileOrigin tile = locate(p);
     if (tile.batch >= p.batch) return;
     Accum acc[TILES_M][2 * PAIRS_N][4] = {};

@@ -11,3 +11,8 @@ DEVICE void let_next_kernel_start() {
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
+// The first step of a kernel that touches no memory before earlier kernels are done.
+DEVICE void begin_early() {
+    let_next_kernel_start();
+    wait_for_earlier_kernels();
+}

@@ -79,6 +79,29 @@ fn operand(text: &str) -> Option<&str> {
     Some(inside)
 }
 
+const FLAGS: [&str; 6] = ["-std=c++17", "-O1", "-w", "-fwrapv", "-fno-strict-aliasing", "-ffp-contract=off"];
+
+/// `cuda.hpp` beside a precompiled form of it, which g++ takes and other compilers ignore. Parsing it is a third of a
+/// program's compilation. Without it programs compile all the same.
+fn precompiled() -> &'static Path {
+    static HEADER: OnceLock<PathBuf> = OnceLock::new();
+    HEADER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("emulated_header");
+        std::fs::create_dir_all(&folder).unwrap();
+        // Another process may read them meanwhile, so they are renamed when they are whole.
+        let place = |name: &str| (folder.join(format!("{}_{name}", std::process::id())), folder.join(name));
+        let (text, header) = place("cuda.hpp");
+        std::fs::write(&text, include_str!("cuda.hpp")).unwrap();
+        std::fs::rename(text, &header).unwrap();
+        if let Some(compiler) = compiler() {
+            let (part, whole) = place("cuda.hpp.gch");
+            let _ = Command::new(compiler).args(FLAGS).args(["-x", "c++-header", "-o"]).arg(&part).arg(&header).output();
+            let _ = std::fs::rename(part, whole);
+        }
+        header
+    })
+}
+
 /// Compiles a program; `None` without a compiler, an error if the text does not compile.
 fn compile(name: &str, text: &str) -> Result<Option<PathBuf>, String> {
     let Some(compiler) = compiler() else {
@@ -88,8 +111,7 @@ fn compile(name: &str, text: &str) -> Result<Option<PathBuf>, String> {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("emulated_{name}"));
     let source = path.with_extension("cpp");
     std::fs::write(&source, text).unwrap();
-    let flags = ["-std=c++17", "-O1", "-w", "-fwrapv", "-fno-strict-aliasing", "-ffp-contract=off"];
-    let output = Command::new(compiler).args(flags).arg("-o").arg(&path).arg(&source).output().unwrap();
+    let output = Command::new(compiler).args(FLAGS).arg("-o").arg(&path).arg(&source).output().unwrap();
     if !output.status.success() {
         return Err(format!("does not compile: {}", String::from_utf8_lossy(&output.stderr)));
     }
@@ -98,6 +120,9 @@ fn compile(name: &str, text: &str) -> Result<Option<PathBuf>, String> {
 
 /// A file of this folder, as C++ takes it in.
 fn include(part: &str) -> String {
+    if part == "cuda" {
+        return format!("#include \"{}\"\n", precompiled().display());
+    }
     format!("#include \"{}/tests/emulate/{part}.hpp\"\n", env!("CARGO_MANIFEST_DIR"))
 }
 

@@ -131,10 +131,6 @@ impl Rules for Gemv {
         false
     }
 
-    fn waits(&self) -> bool {
-        true
-    }
-
     /// The few rows of a GEMV are rows, and its weights are B, whatever its outputs are.
     fn prefers_transposed(&self, operation: Operation, shape: Shape) -> Option<bool> {
         match operation.widened() {

@@ -160,11 +160,6 @@ pub(in crate::plan) trait Rules: Sync {
         false
     }
 
-    /// Whether kernels execute `griddepcontrol.wait` before every access to memory.
-    fn waits(&self) -> bool {
-        false
-    }
-
     /// Whether it multiplies a copy of an operand of fewer bits, widened on the way.
     fn widens_copies(&self) -> bool {
         false

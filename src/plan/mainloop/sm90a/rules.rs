@@ -340,10 +340,6 @@ impl Rules for Sm90a {
         true
     }
 
-    fn waits(&self) -> bool {
-        true
-    }
-
     fn widens_copies(&self) -> bool {
         true
     }
