@@ -285,7 +285,7 @@
 //! | `scaled_mm` | the recipe [`scaled_mm`](build::recipes::scaled_mm); scales of blocks along K: [`Gemm::block_scaled`] |
 //! | convolution | [`Conv`]: images and filters as a product of pixels and channels, behind any epilogue, and its gradients ([`Conv::data_gradient`], [`Conv::filter_gradient`], [`layer::Conv2d`]); pooling: not yet |
 //! | batch norm | [`batch_norm`](Expr::batch_norm), [`recipes::conv_bn_relu`](build::recipes::conv_bn_relu), or [folded](build::BatchNorm::fold) into the filters; in training [`BatchNormTraining`](build::BatchNormTraining) |
-//! | attention in one kernel | not yet |
+//! | attention in one kernel | [`Gemm::attention`], causal or not; masks, biases and caps as functions of scores: [`Scores`] |
 //! | the names of cuBLASLt, CUTLASS, nvmath-python, PaddlePaddle and PyTorch | [`compat`], and the page `docs/coming_from.md` of the repository: a line for each name |
 //!
 //! # Errors
@@ -406,7 +406,7 @@ pub use gemm::Plan;
 pub use gemm::{Conv, Gemm, RanOn};
 pub use half;
 pub use ir::{CustomMonoid, CustomOp, Monoid, Op, Operand, Registry, Side};
-pub use problem::{Attention, Blocks, ConvShape, Convolution, GradientOf, Layout, Operation, PoolKind, Pooling, Shape};
+pub use problem::{Attention, Blocks, ConvShape, Convolution, GradientOf, Layout, Operation, PoolKind, Pooling, Scores, Shape};
 pub use reference::Precision;
 
 /// The names that most programs need, in one line: `use postlude::prelude::*;`.
@@ -420,7 +420,7 @@ pub mod prelude {
     pub use crate::gemm::Plan;
     pub use crate::gemm::{Conv, Gemm, RanOn};
     pub use crate::grad::Wrt;
-    pub use crate::ir::axes::{L, M, N};
+    pub use crate::ir::axes::{L, M, N, S};
     pub use crate::ir::{CustomOp, Monoid, Operand, Order, Over, Registry, Side};
     pub use crate::problem::{
         ConvShape,

@@ -6,6 +6,7 @@ mod layouts;
 mod patches;
 mod pooling;
 mod scales;
+mod scores;
 
 pub use attention::Attention;
 pub use convolution::{ConvFault, ConvShape, Convolution};
@@ -13,6 +14,7 @@ pub use layouts::{nchw_to_nhwc, nhwc_to_nchw, oihw_to_krsc};
 pub use patches::{GradientOf, Patches, Windows};
 pub use pooling::{PoolKind, Pooling};
 pub use scales::{Blocks, ScaleField};
+pub use scores::Scores;
 
 use crate::dtype::{DType, ValueType};
 use crate::ir::Order;

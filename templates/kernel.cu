@@ -65,6 +65,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if mainloop == "simt" %}{% include "mainloop/simt.cuh" %}{% endif -%}
 {% if mainloop == "sm80" %}{% include "mainloop/sm80.cuh" %}{% endif -%}
 {% if mainloop == "sm90a" %}{% include "mainloop/sm90a/kernel.cuh" %}{% endif -%}
+{% if scores %}{{ scores }}{% endif -%}
 {% if attention %}{% include "mainloop/attention.cuh" %}{% endif -%}
 {% if mainloop == "bands" %}{% include "mainloop/bands.cuh" %}{% endif -%}
 {% if mainloop == "depthwise" %}{% include "mainloop/depthwise.cuh" %}{% endif -%}

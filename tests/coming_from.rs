@@ -9,7 +9,7 @@ use postlude::compat::paddle::{Activation, FusedGemmEpilogue};
 use postlude::layer::{Linear, Step};
 use postlude::prelude::*;
 use postlude::target::Target;
-use postlude::{CustomMonoid, PoolKind, Pooling};
+use postlude::{Attention, CustomMonoid, PoolKind, Pooling, Scores};
 use std::sync::Arc;
 
 type Result<T = (), E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
@@ -243,6 +243,12 @@ fn epilogues_by_name() -> Result {
     recipes::linear_combination(F16, F16)?;
     let closure = |e: &Builder| e.store("d", e.acc(), F16);
     let epilogue = Epilogue::build(closure)?;
+    let window = Scores::build(|s| (s.row() - s.column()).lt(s.scalar("window", I32)).select(s.acc(), f32::NEG_INFINITY))?;
+    let mask = Scores::build(|s| s.acc() + s.load("mask", F16.over(M | N | S)))?;
+    let scores = Scores::build(|s| s.acc() + s.load("slopes", F32.over(L)) * (s.column() - s.row()).cast(F32))?;
+    assert!(scores != window && scores != mask);
+    let attention = Gemm::attention(F16, Attention::new(64).scores(&scores), &epilogue);
+    assert_eq!(attention.operation().attention().and_then(|of| of.function()), Some(scores));
     let groups = recipes::group_norm(8, Norm { weights: Some(F16), residual: None }, F16)?;
     let rows = [recipes::top_k(2)?, recipes::top_k_softmax(2, F16)?, groups];
     for other in [recipes::bias_activation(F16, F16, relu)?, recipes::residual(F16, F16, silu)?].into_iter().chain(rows) {

@@ -4,6 +4,9 @@
 use std::io::Write;
 
 #[allow(dead_code)]
+#[path = "../examples/attention_mask.rs"]
+mod attention_mask;
+#[allow(dead_code)]
 #[path = "../examples/attention_scores.rs"]
 mod attention_scores;
 #[allow(dead_code)]
@@ -301,6 +304,12 @@ fn image_filter_draws_a_picture() {
 #[test]
 fn resnet_block_has_its_gradients() {
     check(include_str!("../examples/resnet_block.rs"), &output(resnet_block::run));
+}
+
+/// The example compares what is seen with conditions in Rust.
+#[test]
+fn attention_mask_hides_what_it_says() {
+    check(include_str!("../examples/attention_mask.rs"), &output(attention_mask::run));
 }
 
 #[test]

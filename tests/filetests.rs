@@ -33,7 +33,7 @@ use postlude::dtype::ValueType;
 use postlude::grad::Wrt;
 use postlude::ir::SinkKind;
 use postlude::target::Target;
-use postlude::{DType, Epilogue, Gemm, Layout, Op, Registry, Shape};
+use postlude::{DType, Epilogue, Gemm, Layout, Op, Registry, Scores, Shape};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -59,6 +59,7 @@ struct Mode {
 /// Every mode. To add one, add a row and name it in the first line of the files it is for.
 const MODES: &[Mode] = &[
     Mode { name: "check", run: check },
+    Mode { name: "scores", run: scores },
     Mode { name: "print", run: print },
     Mode { name: "roundtrip", run: roundtrip },
     Mode { name: "dot", run: dot },
@@ -173,6 +174,14 @@ fn check(case: &Case) -> Result<Outcome, String> {
     }))
 }
 
+/// What the check says of it as a function of scores.
+fn scores(case: &Case) -> Result<Outcome, String> {
+    Ok(Outcome::Text(match Scores::from_text(&case.text, &registry()) {
+        Ok(scores) => scores.arguments().iter().map(|a| format!("{a}\n")).collect(),
+        Err(error) => error.to_string(),
+    }))
+}
+
 /// The listing.
 fn print(case: &Case) -> Result<Outcome, String> {
     Ok(Outcome::Text(case.epilogue()?.to_string()))
@@ -251,7 +260,8 @@ fn files(folder: &Path, out: &mut Vec<PathBuf>) {
 /// Every primitive, every activation and every rule that text can break stands in some file.
 fn coverage(cases: &[Case]) -> Result<(), Failed> {
     let listings: String = cases.iter().filter(|c| !c.name.starts_with("errors/")).map(|c| c.text.as_str()).collect();
-    let errors: String = cases.iter().filter_map(|c| c.blocks.get("check")).map(String::as_str).collect();
+    let errors: String =
+        cases.iter().flat_map(|c| [c.blocks.get("check"), c.blocks.get("scores")]).flatten().map(String::as_str).collect();
     let names = Op::ALL.iter().map(|op| op.name()).chain(activation::ALL.iter().map(|f| f.name));
     let mut missing: Vec<String> = names.filter(|name| !listings.contains(&format!("= {name} "))).map(str::to_owned).collect();
     let rules = include_str!("../src/check/mod.rs").lines().filter_map(|l| l.strip_prefix("//! | E")).map(|l| &l[..4]);

@@ -25,7 +25,7 @@ use postlude::jit::{Cache, JitError, Options, Source};
 use postlude::plan::{Mainloop, Math, Problem, Schedule, Tile, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
-use postlude::{Convolution, CustomOp, Epilogue, Error, Gemm, GradientOf, PoolKind, Pooling};
+use postlude::{Attention, Convolution, CustomOp, Epilogue, Error, Gemm, GradientOf, PoolKind, Pooling, Scores};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -270,6 +270,35 @@ fn pools() {
                     let name = format!("pool of {dtype}, {pooling}");
                     jobs.push(job(name, Gemm::pool(dtype, pooling, &epilogue), pooling.shape(), target));
                 }
+            }
+        }
+    }
+    run(&jobs);
+}
+
+/// Functions of scores on every tile of both ways to multiply: without a spill.
+#[test]
+fn functions_of_scores() {
+    let functions = [
+        Scores::build(|s| s.acc()),
+        Scores::build(|s| (s.acc() / 30.0).tanh() * 30.0),
+        Scores::build(|s| s.acc() + s.load("slopes", F32.over(L)) * (s.column() - s.row()).cast(F32)),
+        Scores::build(|s| {
+            let back = s.row() - s.column();
+            (back.ge(0) & back.lt(s.scalar("window", I32))).select(s.acc(), f32::NEG_INFINITY)
+        }),
+        Scores::build(|s| s.load("seen", Bool.over(N | S)).select(s.acc() + s.load("bias", F16), f32::NEG_INFINITY)),
+    ];
+    let mut jobs = Vec::new();
+    for (i, function) in functions.into_iter().enumerate() {
+        let function = function.unwrap();
+        for (target, width) in TARGETS.into_iter().flat_map(|target| [(target, 64), (target, 128)]) {
+            let of = Attention::new(width).sequences(2).scores(&function);
+            let gemm = Gemm::attention(F16, of, &recipes::identity(F16).unwrap());
+            let shape = Shape::new(2 * 2048, width, 2 * 2048).batched(16);
+            let first = gemm.kernel_plan(target, 132, shape).unwrap();
+            for (tile, _) in first.choice.candidates() {
+                jobs.push(job(format!("{i}, {tile}"), gemm.clone().tile(tile), shape, target));
             }
         }
     }

@@ -12,18 +12,22 @@ mod softcap;
 
 use evaluate::evaluate;
 use graphs::{Style, arbitrary, well_typed};
+use postlude::args::{Slot, SlotKind, slots};
 use postlude::build::recipes;
 use postlude::check::{Checked, check};
+use postlude::dtype::ValueType;
 use postlude::ir::op::Signature;
-use postlude::ir::{Graph, Monoid, Node, text, wire};
+use postlude::ir::{Graph, Monoid, Node, NodeId, Sink, SinkKind, text, wire};
 use postlude::pass::{fold, inline, transpose};
 use postlude::plan::{Problem, Schedule, Tile, TileShape};
 use postlude::prelude::*;
+use postlude::reference::oracle;
 use postlude::target::Target;
-use postlude::{Epilogue, Registry};
+use postlude::{Attention, Epilogue, Operation, Registry, Scores};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::FileFailurePersistence;
+use std::sync::Arc;
 
 fn registry() -> Registry {
     postlude::build::registry().with(softcap::softcap()).with_monoids(monoids::every())
@@ -74,6 +78,114 @@ fn sink_types(checked: &Checked) -> Vec<postlude::check::Type> {
     checked.graph().sinks().iter().map(|s| checked.type_of(s.value())).collect()
 }
 
+/// What a function of scores may be.
+fn of_scores() -> Style {
+    Style { reductions: false, operand_sums: false, tame: true, ..Style::everything() }
+}
+
+/// A graph with one store of a value, which prunes what that does not need.
+fn storing(graph: &Graph, value: NodeId, operand: Operand) -> Graph {
+    let mut out = Graph::new();
+    graph.nodes().for_each(|(_, node)| {
+        out.push(node.clone(), None);
+    });
+    out.sink(Sink::new("scores", value, SinkKind::Store(operand)), None);
+    graphs::pruned(&out)
+}
+
+/// Numbers for every argument.
+fn filled(slots: &[Slot], seed: u64) -> Vec<(Arc<str>, DType, Vec<u8>)> {
+    let mut state = seed | 1;
+    let mut number = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f64 / (1u64 << 23) as f64 * 1.5 - 1.5
+    };
+    let mut of = |dtype: DType, count: usize| {
+        let mut bytes = vec![0; dtype.bytes(count)];
+        (0..count).for_each(|i| dtype.write(&mut bytes, i, number()));
+        (dtype, bytes)
+    };
+    let filled = slots.iter().filter_map(|slot| {
+        let (dtype, bytes) = match &slot.kind {
+            SlotKind::Memory { dtype, outer, inner, batch, .. } => {
+                of(*dtype, inner.next_multiple_of(dtype.run()) * outer * batch.unwrap_or(1))
+            }
+            SlotKind::Table { dtype, .. } => of(*dtype, 11),
+            SlotKind::Scalar(_) => return None,
+        };
+        Some((slot.name.clone(), dtype, bytes))
+    });
+    filled.collect()
+}
+
+/// Arguments that read these numbers.
+fn given<'a>(slots: &[Slot], numbers: &'a [(Arc<str>, DType, Vec<u8>)], outputs: &'a mut [u8]) -> HostArgs<'a> {
+    let mut outputs = Some(outputs);
+    slots.iter().fold(HostArgs::new(), |args, slot| match &slot.kind {
+        SlotKind::Scalar(ValueType::F32) => args.scalar(&slot.name, 0.75f32),
+        SlotKind::Scalar(ValueType::F64) => args.scalar(&slot.name, 0.75),
+        SlotKind::Scalar(ValueType::I32) => args.scalar(&slot.name, 2),
+        SlotKind::Scalar(ValueType::Bool) => args.scalar(&slot.name, true),
+        SlotKind::Memory { written: true, dtype, .. } => {
+            args.output(&slot.name, Tensor::of_bytes_mut(*dtype, outputs.take().expect("one output")))
+        }
+        _ => {
+            let (_, dtype, bytes) = numbers.iter().find(|(name, ..)| *name == slot.name).expect("numbers");
+            args.input(&slot.name, Tensor::of_bytes(*dtype, bytes))
+        }
+    })
+}
+
+/// Compares an attention with the softmax and the mean of scores that an epilogue stored.
+fn agree(graph: &Graph, result: NodeId, seed: u64) -> Result<(), TestCaseError> {
+    const QUERIES: usize = 3;
+    const KEYS: usize = 7;
+    const COLUMNS: usize = 2;
+    const HEADS: usize = 2;
+    const WIDTH: usize = 4;
+    let fail = |faults: String| TestCaseError::fail(faults);
+    let stored = check(storing(graph, result, F32.into())).map_err(|faults| fail(faults.to_string()))?;
+    let operand = F32.over(M | N | L | S);
+    let scores = Scores::from_graph(storing(graph, result, operand)).map_err(|faults| fail(faults.to_string()))?;
+    let plain = Epilogue::build(|e| e.store("result of attention", e.acc(), F32)).unwrap();
+    let attention = Operation::Attention { dtype: F32, attention: Attention::new(WIDTH).scaled(1.0).scores(&scores) };
+    let shape = Shape::new(QUERIES, COLUMNS, KEYS).batched(HEADS);
+    let own = slots(attention, plain.checked(), shape);
+    let mut numbers = filled(&own, seed);
+    // The product's B are the keys.
+    let (product, of_product) = (Operation::product(F32, TN), Shape::new(QUERIES, KEYS, WIDTH).batched(HEADS));
+    let theirs = slots(product, &stored, of_product);
+    let mut room = vec![0u8; 4 * QUERIES * KEYS * HEADS];
+    let found = {
+        let args = given(&own, &numbers, &mut room[..4 * QUERIES * COLUMNS * HEADS]);
+        oracle(attention, plain.checked(), shape, &args).map_err(|errors| fail(errors.to_string()))?
+    };
+    let values = numbers.iter().find(|(name, ..)| &**name == "b").expect("values").2.clone();
+    let keys = numbers.iter().find(|(name, ..)| &**name == "keys").expect("keys").2.clone();
+    numbers.iter_mut().filter(|(name, ..)| &**name == "b").for_each(|(.., bytes)| bytes.clone_from(&keys));
+    let in_memory = {
+        let args = given(&theirs, &numbers, &mut room);
+        oracle(product, &stored, of_product, &args).map_err(|errors| fail(errors.to_string()))?
+    };
+    for (head, query, column) in
+        (0..HEADS * QUERIES * COLUMNS).map(|i| (i / (QUERIES * COLUMNS), i / COLUMNS % QUERIES, i % COLUMNS))
+    {
+        let scores: Vec<f64> = (0..KEYS).map(|key| in_memory.outputs[0].at(query, key, head)).collect();
+        let largest = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let powers: Vec<f64> = scores.iter().map(|score| (score - largest).exp()).collect();
+        let value = |key: usize| F32.read(&values, (head * KEYS + key) * COLUMNS + column);
+        let all: f64 = powers.iter().sum();
+        let hidden = scores.iter().all(|score| *score == f64::NEG_INFINITY);
+        let mean: f64 = powers.iter().enumerate().map(|(key, power)| power / all * value(key)).sum();
+        let (expected, found) = (if hidden { 0.0 } else { mean }, found.outputs[0].at(query, column, head));
+        let near = (found - expected).abs() <= 1e-9 * (1.0 + expected.abs()) || found.is_nan() && expected.is_nan();
+        prop_assert!(near, "{found}, not {expected}, of {scores:?}");
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
@@ -121,6 +233,15 @@ proptest! {
         prop_assert_eq!(&read, &epilogue);
         prop_assert_eq!(read.to_json(), json);
         prop_assert!(quotes_balance(&epilogue.to_dot()));
+    }
+
+    #[test]
+    fn a_function_of_scores_says_what_an_epilogue_of_the_scores_says(graph in well_typed(of_scores()), seed in any::<u64>()) {
+        let checked = check(graph).unwrap();
+        let sinks = checked.graph().sinks().iter().map(|sink| sink.value());
+        let result = sinks.rev().find(|value| checked.type_of(*value).value == ValueType::F32);
+        prop_assume!(result.is_some());
+        agree(checked.graph(), result.unwrap(), seed)?;
     }
 
     #[test]

@@ -4,11 +4,13 @@
 //! its backends: flash attention, cuDNN's, and the one that it chooses itself. Both sides run CUDA graphs that turn through
 //! sets of inputs, in slices of milliseconds in shuffled order. Heads lie as a projection leaves them: beside each other. A
 //! figure is the median over the rounds of the ratio of times inside a round: above 1 Postlude is faster. `-- --tiles`
-//! also times every tile that fits.
+//! also times every tile that fits. `-- --functions` times functions of scores alone: a padding mask, ALiBi, a soft cap and a
+//! sliding window, against masks in memory and against compiled FlexAttention, beside our attention without a function.
 //!
 //! Without a GPU it says why it does nothing; without PyTorch it times Postlude alone.
 #![allow(missing_docs, reason = "a benchmark")]
 
+mod functions;
 #[path = "../peer/mod.rs"]
 mod peer;
 #[path = "../gemm/statistics.rs"]
@@ -18,6 +20,7 @@ mod statistics;
 #[allow(dead_code, reason = "other benchmarks use the rest")]
 mod support;
 
+use functions::{Function, Prepared};
 use peer::Peer;
 use postlude::Attention;
 use postlude::args::IntoTensor;
@@ -51,6 +54,10 @@ const CASES: [(usize, usize, usize, usize, usize, bool); 9] = [
     (32, 8, 197, 197, 64, false),
 ];
 
+/// Those that functions of scores are timed on.
+const WITH_FUNCTIONS: [(usize, usize, usize, usize, usize, bool); 2] =
+    [(8, 12, 512, 512, 64, false), (2, 16, 4096, 4096, 128, false)];
+
 type Inputs = [CudaSlice<f16>; 3];
 
 fn noise(stream: &Arc<CudaStream>, len: usize, seed: u64) -> Result<CudaSlice<f16>> {
@@ -69,11 +76,13 @@ fn capture(
     sets: &[Inputs],
     d: &mut CudaSlice<f16>,
     lines: [usize; 2],
+    function: Option<&Prepared>,
 ) -> Result<CudaGraph> {
     let [wide, width] = lines;
     support::captured(stream, LAUNCHES, |turn| {
         let [q, k, v] = &sets[turn % sets.len()];
-        let mut args = DeviceArgs::new()
+        let args = function.map_or_else(DeviceArgs::new, Prepared::arguments);
+        let mut args = args
             .input("a", q.into_tensor().ld(wide).batch_stride(width))
             .input("keys", k.into_tensor().ld(wide).batch_stride(width))
             .input("b", v.into_tensor().ld(wide).batch_stride(width))
@@ -92,7 +101,12 @@ fn run(device: &Device, args: &[String]) -> Result<()> {
         Err(error) => println!("Postlude alone: {error}"),
     }
     let cases = if rounds > 1 { &CASES[..] } else { &CASES[..1] };
-    for &(sequences, heads, queries, keys, width, causal) in cases {
+    let plain = cases.iter().map(|case| (*case, None));
+    let with_functions =
+        WITH_FUNCTIONS.iter().flat_map(|case| Function::ALL.into_iter().map(move |function| (*case, Some(function))));
+    let cases: Vec<_> = if support::has(args, "--functions") { with_functions.collect() } else { plain.collect() };
+    for ((sequences, heads, queries, keys, width, causal), function) in cases {
+        let prepared = function.map(|function| Prepared::new(function, &stream, sequences, heads, keys)).transpose()?;
         let (wide, of) = (heads * width, Attention::new(width).sequences(sequences));
         let of = if causal { of.causal() } else { of };
         let shape = Shape::new(sequences * queries, width, sequences * keys).batched(heads);
@@ -105,9 +119,15 @@ fn run(device: &Device, args: &[String]) -> Result<()> {
             sets.push([noise(&stream, q, seed * 3 + 1)?, noise(&stream, k, seed * 3 + 2)?, noise(&stream, k, seed * 3 + 3)?]);
         }
         let mut d: CudaSlice<f16> = stream.alloc_zeros(sequences * queries * wide)?;
+        let without = Gemm::attention(F16, of, &epilogue);
+        let of = prepared.as_ref().map_or(of, |prepared| of.scores(&prepared.scores));
         let gemm = Gemm::attention(F16, of, &epilogue);
         let chosen = gemm.plan(device, problem.clone())?;
         let mut plans = vec![("chosen".to_owned(), chosen)];
+        // What the function itself costs.
+        if prepared.is_some() {
+            plans.push(("without the function".to_owned(), without.plan(device, problem.clone())?));
+        }
         if support::has(args, "--tiles") {
             let tiles: Vec<Tile> = plans[0].1.kernel().plan.choice.candidates().map(|(tile, _)| tile).skip(1).collect();
             for tile in tiles {
@@ -116,10 +136,11 @@ fn run(device: &Device, args: &[String]) -> Result<()> {
         }
         let mut graphs = Vec::new();
         for (_, plan) in &plans {
-            graphs.push(capture(&stream, plan, &sets, &mut d, [wide, width])?);
+            let function = prepared.as_ref().filter(|_| plan.kernel().plan.scores.is_some());
+            graphs.push(capture(&stream, plan, &sets, &mut d, [wide, width], function)?);
         }
         let case = serde_json::json!({ "sequences": sequences, "heads": heads, "queries": queries, "keys": keys, "width": width,
-            "causal": causal, "sets": SETS, "launches": LAUNCHES });
+            "causal": causal, "sets": SETS, "launches": LAUNCHES, "function": function.map(Function::name) });
         let mut names: Vec<String> = Vec::new();
         if let Ok((peer, _)) = &mut peer {
             let answer = peer.prepare(&case)?;
@@ -152,7 +173,8 @@ fn run(device: &Device, args: &[String]) -> Result<()> {
         let seen = if causal { 0.5 } else { 1.0 };
         let flops = seen * 4.0 * (sequences * heads * queries * keys * width) as f64;
         let word = if causal { ", causal" } else { "" };
-        println!("{sequences} x {queries} queries, {keys} keys, {heads} heads of {width}{word}");
+        let function = function.map_or_else(String::new, |function| format!(", {}", function.name()));
+        println!("{sequences} x {queries} queries, {keys} keys, {heads} heads of {width}{word}{function}");
         for (i, (name, plan)) in plans.iter().enumerate() {
             let (time, kernel) = (median(&times[i]), plan.kernel());
             let registers = kernel.cubin.info.registers;

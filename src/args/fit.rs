@@ -88,6 +88,14 @@ pub enum Misfit {
         /// The rule.
         rule: &'static str,
     },
+    /// An argument of a function of scores with the name of another argument.
+    #[error(
+        "a function of scores has an argument `{name}`, and the attention or its epilogue has one, too: give it another name"
+    )]
+    ScoreName {
+        /// The name.
+        name: &'static str,
+    },
     /// Extents of an attention that are not those of whole sequences.
     #[error("a launch of {got} was asked for, and M and K are not those of whole sequences: {attention}")]
     Sequences {
@@ -166,6 +174,9 @@ pub(crate) fn fit_operation(operation: Operation, epilogue: &Checked) -> Result<
         (Operation::Attention { .. }, _) if epilogue.argument(Attention::KEYS).is_some() => {
             return Err(Misfit::ScaleName { name: Attention::KEYS });
         }
+        (Operation::Attention { attention, .. }, _) if shared_name(attention, epilogue).is_some() => {
+            return Err(Misfit::ScoreName { name: shared_name(attention, epilogue).unwrap_or_default() });
+        }
         _ if operation.multiplies() && !dtype.multiplies() => return Err(Misfit::Operands(dtype)),
         (_, Some(side)) if operation.patches().is_some_and(|patches| patches.are_rows() || side == Side::B) => {
             return Err(Misfit::ConvolutionSum { side });
@@ -180,6 +191,12 @@ pub(crate) fn fit_operation(operation: Operation, epilogue: &Checked) -> Result<
         Some(wants) if wants != has => Err(Misfit::Accumulator { wants, has, dtype }),
         _ => Ok(()),
     }
+}
+
+/// The name of an argument of a function of scores that something else has, too.
+fn shared_name(attention: Attention, epilogue: &Checked) -> Option<&'static str> {
+    let mut names = attention.function()?.arguments().iter().map(|argument| &*argument.name);
+    names.find(|name| *name == Attention::KEYS || epilogue.argument(name).is_some())
 }
 
 /// Whether the formats of a product go together, and with the blocks of its operands.

@@ -2,7 +2,7 @@
 
 use crate::check::{Argument, Checked, Need, Role};
 use crate::dtype::{DType, ValueType};
-use crate::ir::axes::{Axes, L, M, N};
+use crate::ir::axes::{Axes, L, M, N, S};
 use crate::ir::{Operand, Order};
 use crate::problem::{Attention, Blocks, GradientOf, Operation, ScaleField, Shape};
 use std::sync::Arc;
@@ -87,6 +87,27 @@ impl Slot {
 impl SlotKind {
     fn operand(operand: Operand, shape: Shape, written: bool) -> SlotKind {
         let batch = operand.axes.contains(L).then_some(shape.batch);
+        SlotKind::laid(operand, shape, batch, written)
+    }
+
+    /// An operand of a function of scores. Heads of one sequence, or sequences, are its batch entries.
+    fn of_scores(operand: Operand, attention: &Attention, shape: Shape) -> SlotKind {
+        let [m, n] = attention.lengths(shape);
+        let entries = [(L, shape.batch), (S, attention.count())].into_iter().filter(|(axis, _)| operand.axes.contains(*axis));
+        let batch = entries.map(|(_, extent)| extent).reduce(usize::saturating_mul);
+        let mut kind = SlotKind::laid(operand, Shape { m, n, ..shape }, batch, false);
+        if let SlotKind::Memory { what, .. } = &mut kind {
+            *what = match operand.axes.without(L.union(S)) {
+                Axes::MN => format!("queries x keys, {}", operand.order.name().replace('_', "-")),
+                M => "one element per query".into(),
+                N => "one element per key".into(),
+                _ => what.clone(),
+            };
+        }
+        kind
+    }
+
+    fn laid(operand: Operand, shape: Shape, batch: Option<usize>, written: bool) -> SlotKind {
         let vector = |inner, what: &str| SlotKind::Memory {
             dtype: operand.dtype,
             what: what.into(),
@@ -97,7 +118,7 @@ impl SlotKind {
             batch,
             written: false,
         };
-        let mut kind = match operand.axes.without(L) {
+        let mut kind = match operand.axes.without(L.union(S)) {
             Axes::MN => SlotKind::matrix(operand.dtype, ["M", "N"], [shape.m, shape.n], operand.order, batch),
             M => vector(shape.m, "M elements, one per row"),
             N => vector(shape.n, "N elements, one per column"),
@@ -134,8 +155,8 @@ fn scales_of(
     })
 }
 
-/// All arguments of a launch: first the operands of the operation that the epilogue reads, then the epilogue's
-/// arguments in order.
+/// All arguments of a launch: first the operands of the operation that the epilogue reads, with those of a function of scores,
+/// then the epilogue's arguments in order.
 pub fn slots(operation: Operation, epilogue: &Checked, shape: Shape) -> Vec<Slot> {
     let batch = Some(shape.batch);
     let mut slots = match operation {
@@ -176,11 +197,17 @@ pub fn slots(operation: Operation, epilogue: &Checked, shape: Shape) -> Vec<Slot
             let matrix = |name, letters, extents| {
                 Slot::of_operation(name, SlotKind::matrix(dtype, letters, extents, Order::RowMajor, batch))
             };
-            vec![
+            let operands = [
                 matrix("a", ["M", "width"], [shape.m, attention.width()]),
                 matrix("b", ["K", "N"], [shape.k, shape.n]),
                 matrix(Attention::KEYS, ["K", "width"], [shape.k, attention.width()]),
-            ]
+            ];
+            let of_scores = attention.function().map_or(&[][..], |scores| scores.arguments());
+            let of_scores = of_scores.iter().map(|Argument { name, role, need }| {
+                let kind = role_kind(*role, |operand, _| SlotKind::of_scores(operand, &attention, shape));
+                Slot { name: name.clone(), kind, need: *need }
+            });
+            operands.into_iter().chain(of_scores).collect()
         }
         // An epilogue that reads no accumulator works on its loads, in place if it likes.
         Operation::Pool { .. } | Operation::Pointwise { .. } if epilogue.accumulator().is_none() => Vec::new(),
@@ -193,14 +220,19 @@ pub fn slots(operation: Operation, epilogue: &Checked, shape: Shape) -> Vec<Slot
             vec![Slot::of_operation("a", SlotKind::matrix(dtype, ["M", "N"], [shape.m, shape.n], order, batch))]
         }
     };
-    let kind = |role: Role| match role {
-        Role::Scalar(value) => SlotKind::Scalar(value),
-        Role::Table(dtype) => SlotKind::Table { dtype, written: false },
-        Role::Counts(dtype) => SlotKind::Table { dtype, written: true },
-        Role::Input(operand) => SlotKind::operand(operand, shape, false),
-        Role::Output(operand) | Role::Update(operand) => SlotKind::operand(operand, shape, true),
-    };
+    let kind = |role: Role| role_kind(role, |operand, written| SlotKind::operand(operand, shape, written));
     let slot = |Argument { name, role, need }: &Argument| Slot { name: name.clone(), kind: kind(*role), need: *need };
     slots.extend(epilogue.arguments().iter().map(slot));
     slots
+}
+
+/// What an argument in a role has to be. `memory` says it of memory, which is written or not.
+fn role_kind(role: Role, memory: impl FnOnce(Operand, bool) -> SlotKind) -> SlotKind {
+    match role {
+        Role::Scalar(value) => SlotKind::Scalar(value),
+        Role::Table(dtype) => SlotKind::Table { dtype, written: false },
+        Role::Counts(dtype) => SlotKind::Table { dtype, written: true },
+        Role::Input(operand) => memory(operand, false),
+        Role::Output(operand) | Role::Update(operand) => memory(operand, true),
+    }
 }

@@ -4,7 +4,7 @@ use super::activation;
 use super::expr::Builder;
 use crate::check::{self, Argument, Checked, Diagnostic, Diagnostics};
 use crate::ir::graph::BuiltAt;
-use crate::ir::{Graph, Registry, SinkKind, dot, name, text, wire};
+use crate::ir::{Graph, NodeId, Registry, SinkKind, dot, name, text, wire};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::panic::Location;
@@ -154,14 +154,7 @@ impl Epilogue {
     pub fn from_text(text: &str, registry: &Registry) -> Result<Epilogue, ReadError> {
         let parsed = text::parse(text, registry)?;
         let epilogue = Epilogue::from_graph(parsed.graph).map_err(|d| d.in_document(&parsed.lines))?;
-        for (id, written, line) in parsed.annotations {
-            let inferred = epilogue.checked.type_of(id).to_string();
-            if inferred != written {
-                let written = name::word(&written);
-                return Err(ReadError::Annotation { line, written, inferred, text: text::shown_line(text, line) });
-            }
-        }
-        Ok(epilogue)
+        annotated(&epilogue.checked, parsed.annotations, text).map(|()| epilogue)
     }
 
     /// Reads JSON that [`to_json`](Epilogue::to_json) wrote, and checks it.
@@ -182,6 +175,18 @@ impl Epilogue {
     pub fn to_dot(&self) -> String {
         dot::dot(self.graph(), |id| self.checked.type_of(id).to_string())
     }
+}
+
+/// Compares the types that the author of a document wrote with the real ones.
+pub(super) fn annotated(checked: &Checked, annotations: Vec<(NodeId, String, usize)>, text: &str) -> Result<(), ReadError> {
+    for (id, written, line) in annotations {
+        let inferred = checked.type_of(id).to_string();
+        if inferred != written {
+            let written = name::word(&written);
+            return Err(ReadError::Annotation { line, written, inferred, text: text::shown_line(text, line) });
+        }
+    }
+    Ok(())
 }
 
 /// The same form as [`to_json`](Epilogue::to_json), in any serde format.

@@ -168,6 +168,12 @@ impl Builder {
         self.push(Node::Coordinate(Coordinate::Batch), Some(Location::caller()))
     }
 
+    /// In a function of [`Scores`](crate::Scores): the number of the attention's sequence, from 0: `i32[S]`.
+    #[track_caller]
+    pub fn sequence(&self) -> Expr<'_> {
+        self.push(Node::Coordinate(Coordinate::Sequence), Some(Location::caller()))
+    }
+
     /// A constant.
     #[track_caller]
     pub fn constant<'g>(&'g self, x: impl IntoExpr<'g>) -> Expr<'g> {

@@ -25,6 +25,7 @@ mod quantize;
 pub mod recipes;
 mod region;
 pub mod rows;
+mod scores;
 mod top_k;
 
 pub use batch_norm::{BatchNorm, BatchNormTraining, FoldError};

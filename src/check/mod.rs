@@ -16,6 +16,7 @@
 //! | E0110 | A table has a format of at least one byte an element. |
 //! | E0111 | The default of an argument that may be left out has the type of the argument's values. |
 //! | E0112 | Arguments of an epilogue have a format of eight bits at least, or of one. Integers of four bits are operands of the product. |
+//! | E0113 | Only functions of scores have values that vary along S, the sequences of an attention. |
 //! | E0201 | Operands have the types the primitive takes; `f32`, `f64`, `i32` and `bool` do not mix without a cast. |
 //! | E0202 | A primitive, function or custom primitive has as many operands as it declares. |
 //! | E0203 | A product has one type: its accumulator is `acc`, `acc_f64` or `acc_i32`, only one of them, and its operands' elements are of the same. |
@@ -34,13 +35,18 @@
 //! | E0309 | A reduction adds to the values in memory only if its monoid can take a result as one more element: not mean, norms, counts and indices. |
 //! | E0311 | The elements of operands that are summed are not `f64` values, which kernels do not sum beside a product. |
 //! | E0312 | A count's value is an `i32`, the index of an entry; its table is of `i32`, and varies along no axis. |
+//! | E0401 | A function of scores ([`Scores`](crate::Scores)) ends with one store of its result, `store "scores" f32[M,N,L,S]`, whose name nothing else has. |
+//! | E0402 | A function of scores reduces nothing: no kernel has all scores at a time. |
+//! | E0403 | The accumulator of a function of scores, the score, is an `f32`, and the function reads no elements of operands. |
 
 mod definitions;
 mod diagnostic;
+mod scores;
 mod sinks;
 mod types;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
+pub(crate) use scores::{RESULT, check_scores, result};
 
 use crate::dtype::{DType, ValueType};
 use crate::ir::graph::{BuiltAt, Constant, Graph, Node, NodeId, Side};
@@ -273,7 +279,13 @@ pub(crate) fn check_built(
     built_at: BuiltAt,
     foreign: &[&'static Location<'static>],
 ) -> Result<Checked, Diagnostics> {
-    let Findings { faults, types, arguments } = inspect(&graph, activations, built_at, foreign, Severity::Error);
+    let mut found = inspect(&graph, activations, built_at, foreign, Severity::Error);
+    scores::refuse_sequences(&graph, &mut found.faults);
+    accept(graph, found)
+}
+
+/// The checked graph, if nothing was found.
+fn accept(graph: Graph, Findings { faults, types, arguments }: Findings) -> Result<Checked, Diagnostics> {
     let types: Vec<Type> = types.into_iter().flatten().collect();
     if faults.is_empty() && types.len() == graph.len() {
         Ok(Checked { graph, types, arguments })
@@ -290,7 +302,8 @@ pub(crate) fn check_lenient(
     built_at: BuiltAt,
     foreign: &[&'static Location<'static>],
 ) -> Result<(Checked, Vec<Diagnostic>), Diagnostics> {
-    let Findings { faults, arguments, .. } = inspect(graph, activations, built_at, foreign, Severity::Warning);
+    let Findings { mut faults, arguments, .. } = inspect(graph, activations, built_at, foreign, Severity::Warning);
+    scores::refuse_sequences(graph, &mut faults);
     let (errors, warnings): (Vec<_>, Vec<_>) = faults.into_iter().partition(|fault| fault.severity() == Severity::Error);
     if !errors.is_empty() {
         return Err(Diagnostics::new(errors));

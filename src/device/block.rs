@@ -64,7 +64,7 @@ impl BlockLayout {
         operands: usize,
     ) -> BlockLayout {
         let seen = plan.seen(shape);
-        let slot = |argument: usize| operands + argument;
+        let slot = |argument: usize| plan.slot_of(argument, operands);
         let priorities = plan.priorities(shape);
         let [edge_row, edge_column] = plan.edge_tiles(shape);
         let maps = plan.maps.iter().map(|map| {
@@ -92,7 +92,7 @@ impl BlockLayout {
                 FieldValue::Raster => Value::Int(plan.group_within(shape) as u32),
                 FieldValue::Origin(Coordinate::Row) => Value::Origin(axis(0)),
                 FieldValue::Origin(Coordinate::Column) => Value::Origin(axis(1)),
-                FieldValue::Origin(Coordinate::Batch) => Value::Origin(2),
+                FieldValue::Origin(Coordinate::Batch | Coordinate::Sequence) => Value::Origin(2),
                 FieldValue::OperandPointer(i) => Value::Address(operand(i)),
                 FieldValue::OperandLd(i) => Value::Ld(operand(i)),
                 FieldValue::OperandBatchStride(i) => Value::BatchStride(operand(i)),
@@ -121,10 +121,7 @@ impl BlockLayout {
                 FieldValue::BatchStride(i) => Value::BatchStride(slot(i)),
                 // A table has one run.
                 FieldValue::Length(i) => Value::Ld(slot(i)),
-                FieldValue::Wide(i) => {
-                    let needs = plan.arguments[i].role.operand().map_or(16, |operand| plan.wide_access(operand));
-                    Value::Wide(slot(i), needs)
-                }
+                FieldValue::Wide(i) => Value::Wide(slot(i), plan.wide_access_to(i)),
                 FieldValue::Scalar(i) => Value::Scalar(slot(i)),
                 FieldValue::OperandPolicy(i) => Value::Long(priorities.operands[i].policy()),
                 FieldValue::MatrixPolicy => Value::Long(priorities.matrices.policy()),

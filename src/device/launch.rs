@@ -193,8 +193,8 @@ impl Launch {
                 *guard = Some(order);
             }
         }
-        for (place, bound) in places.iter_mut().zip(bound.iter()) {
-            *place = self.place(bound, addresses);
+        for ((place, bound), slot) in places.iter_mut().zip(bound.iter()).zip(self.given()) {
+            *place = place_of(slot, bound, addresses);
         }
         self.put(stream, &mut places[..self.given().len()], origin)
     }
@@ -251,7 +251,7 @@ impl Launch {
             Some((splitter, product)) => {
                 let operands = splitter.operands();
                 let mut turn = splitter.turn(stream, &places[..operands]).map_err(LaunchError::Device)?;
-                product.put(stream, &mut turn.arguments[..=operands], [0; 3])?;
+                product.put(stream, turn.arguments(operands + 1), [0; 3])?;
                 Some(turn)
             }
             None => None,
@@ -348,26 +348,28 @@ impl Launch {
         if errors.is_empty() { Ok(()) } else { Err(ArgumentErrors(errors)) }
     }
 
-    fn place(&self, bound: &Bound, addresses: &[u64]) -> BoundOperand {
-        match bound {
-            Bound::Scalar(value) => BoundOperand { scalar: *value, ..BoundOperand::NONE },
-            Bound::Tensor(t) => {
-                let address = addresses[t.given];
-                let (ld, batch_stride) = (t.leading_dimension, t.batch_stride);
-                // A stride along an extent of 1 is never used.
-                let across = (if t.strided { ld } else { 0 }, if self.shape.batch > 1 { batch_stride } else { 0 });
-                let aligned = alignment(address, [across.0, across.1].map(|elements| t.dtype.bytes(elements)));
-                BoundOperand { address, ld, batch_stride, aligned, ..BoundOperand::NONE }
-            }
-        }
-    }
-
     /// A slot's memory with its extents.
     fn tensor(&self, slot: usize, place: &BoundOperand) -> Option<MappedTensor> {
         let SlotKind::Memory { inner, outer, dtype, .. } = &self.slots[slot].kind else { return None };
         let BoundOperand { address, ld, batch_stride, .. } = *place;
         let (inner, outer, batch, size) = (*inner, *outer, self.shape.batch, dtype.size());
         Some(MappedTensor { address, inner, outer, batch, ld, batch_stride, size })
+    }
+}
+
+/// Where the argument of a slot lies.
+fn place_of(slot: &Slot, bound: &Bound, addresses: &[u64]) -> BoundOperand {
+    match bound {
+        Bound::Scalar(value) => BoundOperand { scalar: *value, ..BoundOperand::NONE },
+        Bound::Tensor(t) => {
+            let address = addresses[t.given];
+            let (ld, batch_stride) = (t.leading_dimension, t.batch_stride);
+            // A stride along an extent of 1 is never used.
+            let is_batched = matches!(slot.kind, SlotKind::Memory { batch: Some(2..), .. });
+            let across = (if t.strided { ld } else { 0 }, if is_batched { batch_stride } else { 0 });
+            let aligned = alignment(address, [across.0, across.1].map(|elements| t.dtype.bytes(elements)));
+            BoundOperand { address, ld, batch_stride, aligned, ..BoundOperand::NONE }
+        }
     }
 }
 

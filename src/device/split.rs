@@ -22,8 +22,20 @@ pub(super) struct Multiplied<'a> {
     _turn: MutexGuard<'a, Rooms>,
     /// The address of the sums.
     pub sums: BoundOperand,
-    /// The product's: A, B, their scales, and the sums.
-    pub arguments: [BoundOperand; 7],
+    /// The product's: A, B, their scales, or the keys of an attention and what its function of scores reads, and the sums.
+    few: [BoundOperand; FEW],
+    /// The same, if they are more.
+    many: Vec<BoundOperand>,
+}
+
+/// The number of arguments up to which a product's are kept without an allocation.
+const FEW: usize = 7;
+
+impl Multiplied<'_> {
+    /// The first so many arguments of the product.
+    pub(super) fn arguments(&mut self, count: usize) -> &mut [BoundOperand] {
+        if count <= FEW { &mut self.few[..count] } else { &mut self.many[..count] }
+    }
 }
 
 impl Splitter {
@@ -34,7 +46,8 @@ impl Splitter {
 
     /// How many arguments of the user the product reads: A, B, and their scales, or the keys of an attention.
     pub(super) fn operands(&self) -> usize {
-        2 + ScaleField::of(self.split.operation).count() + usize::from(self.split.operation.attention().is_some())
+        let operation = self.split.operation;
+        2 + ScaleField::of(operation).count() + operation.attention().map_or(0, |attention| attention.names().count())
     }
 
     /// The turn of a launch of the product. `operands` are the user's A and B, with their scales.
@@ -57,9 +70,12 @@ impl Splitter {
         };
         let [ld, batch_stride] = self.split.sums_strides(self.shape);
         let sums = BoundOperand { address, ld, batch_stride, ..BoundOperand::NONE };
-        let mut arguments = [BoundOperand::NONE; 7];
+        let count = operands.len() + 1;
+        let many = if count > FEW { vec![BoundOperand::NONE; count] } else { Vec::new() };
+        let mut multiplied = Multiplied { _turn: turn, sums, few: [BoundOperand::NONE; FEW], many };
+        let arguments = multiplied.arguments(count);
         arguments[..operands.len()].copy_from_slice(operands);
         (arguments[0], arguments[1], arguments[operands.len()]) = (part(0), part(1), sums);
-        Ok(Multiplied { _turn: turn, sums, arguments })
+        Ok(multiplied)
     }
 }

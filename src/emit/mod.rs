@@ -14,6 +14,7 @@ mod printer;
 mod reduce;
 mod repack;
 mod rows;
+mod scores;
 mod sums;
 mod templates;
 mod wgmma;
@@ -27,7 +28,7 @@ use crate::plan::{self, FieldValue, InstrKind, KernelPlan, Staging, has_wide, li
 use crate::problem::{Layout, Operation};
 use crate::source::Source;
 use operands::Operands;
-use printer::Printer;
+use printer::{Part, Printer};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::sync::OnceLock;
@@ -114,6 +115,13 @@ struct Context {
     /// Whether the accumulator is an attention.
     attention: bool,
     attention_wgmma: Option<wgmma::AttentionWgmma>,
+    /// What scores of an attention become, as functions in a namespace of their own.
+    scores: Option<String>,
+    /// Whether these leave some blocks of keys hidden that a tile knows.
+    bounded: bool,
+    /// Where a block of keys begins, and ends.
+    block_key: &'static str,
+    block_end: &'static str,
     /// Whether the accumulator is a pool of images.
     pool: bool,
     /// Whether it runs under the end of the kernels before it.
@@ -174,12 +182,13 @@ struct Context {
 /// Only if a template of this library is at fault.
 pub fn render(plan: &KernelPlan) -> Result<Source, RenderError> {
     let engine = engine().as_ref().map_err(|e| RenderError(e.clone()))?;
-    let context = tera::Context::from_serialize(&context(plan)).map_err(|e| RenderError(e.to_string()))?;
+    let scores = scores::render(plan, engine)?;
+    let context = tera::Context::from_serialize(&context(plan, scores)).map_err(|e| RenderError(e.to_string()))?;
     // Sources that outgrow it are moved, which takes longer than most loops of their templates.
     let mut text = Vec::with_capacity(96 << 10);
     engine.render_to("kernel.cu", &context, &mut text).map_err(|e| RenderError(e.to_string()))?;
     let mut text = String::from_utf8(text).map_err(|e| RenderError(e.to_string()))?;
-    if plan.program.steps.iter().any(|step| matches!(step.kind, InstrKind::Custom { .. })) {
+    if plan.steps().any(|step| matches!(step.kind, InstrKind::Custom { .. })) {
         text = resume_lines(&text);
     }
     if !text.ends_with('\n') {
@@ -208,9 +217,9 @@ fn resume_lines(text: &str) -> String {
     out + rest
 }
 
-fn context(plan: &KernelPlan) -> Context {
+fn context(plan: &KernelPlan, scores: Option<String>) -> Context {
     let program = &plan.program;
-    let printer = Printer::new(plan);
+    let printer = Printer::new(Part::of_epilogue(plan));
     let (a_k_major, b_k_major, acc_row_major) = match plan.operation {
         Operation::Pool { .. } => (true, true, true),
         Operation::Pointwise { order, .. } => (true, true, order == Order::RowMajor),
@@ -219,6 +228,7 @@ fn context(plan: &KernelPlan) -> Context {
             (layout.a() == Order::RowMajor, layout.b() == Order::ColumnMajor, true)
         }
     };
+    let bounded = plan.scores.as_ref().is_some_and(|scores| !scores.bounds.is_empty());
     let packed_accumulator = plan.operation.dtype().is_packed();
     let mut constants = plan.tile.constants(plan.operation.dtype(), !program.sums.is_empty());
     constants.extend(plan.tile.patch_constants(plan.operation));
@@ -246,6 +256,10 @@ fn context(plan: &KernelPlan) -> Context {
         patches: patches::Reads::of(plan),
         attention: plan.operation.attention().is_some(),
         attention_wgmma: wgmma::AttentionWgmma::of(plan),
+        scores,
+        bounded,
+        block_key: if bounded { "keys.base + block * KEYS" } else { "block * KEYS" },
+        block_end: if bounded { "keys.base + (block + 1) * KEYS" } else { "(block + 1) * KEYS" },
         pool: plan.operation.pooling().is_some(),
         element: plan.operation.dtype().cuda(),
         operands: Operands::of(plan),
@@ -253,12 +267,9 @@ fn context(plan: &KernelPlan) -> Context {
         accumulator_bytes: plan.operation.accumulator().storage().size(),
         doubles: plan.has_doubles(),
         eight_bits: plan.has_eight_bits(),
-        packed: packed_accumulator || plan.arguments.iter().any(|a| a.role.operand().is_some_and(|o| o.dtype.is_packed())),
+        packed: packed_accumulator || plan.all_arguments().any(|a| a.role.operand().is_some_and(|o| o.dtype.is_packed())),
         packed_accumulator,
-        optional: program.steps.iter().any(|step| match step.kind {
-            InstrKind::Load { argument, .. } => printer.default(argument).is_some(),
-            _ => false,
-        }),
+        optional: [Some(Part::of_epilogue(plan)), Part::of_scores(plan)].into_iter().flatten().any(|part| part.is_optional()),
         reads_accumulator: program.steps.iter().any(|step| matches!(step.kind, InstrKind::Accumulator)),
         a_k_major,
         b_k_major,
@@ -269,9 +280,9 @@ fn context(plan: &KernelPlan) -> Context {
         epilogue_smem: plan.parts().bytes,
         visit_cost: program.cost(plan.fast_math) as usize * plan.strip,
         constants: constants.chain(reduce::constants(plan)).collect(),
-        calls: calls::calls(plan),
+        calls: calls::calls(&Part::of_epilogue(plan)),
         hopper_kernel: hopper::Hopper::of(plan, &printer),
-        phases: phases::Phases::of(plan, &printer),
+        phases: phases::Phases::of(&plan.params, &printer),
         reduced: reduce::Reduced::of(plan, &printer),
         rows: rows::Rows::of(plan, &printer),
         sums: sums::Sums::of(plan, &printer),
@@ -293,20 +304,24 @@ fn place(printer: &Printer, value: String, node: String, argument: usize, operan
         dtype: operand.dtype.cuda(),
         value_type: operand.dtype.value_type().cuda(),
         base: printer.base(argument, operand),
-        ld: axes.is_matrix().then(|| param(FieldValue::Ld(argument))),
+        ld: axes.is_matrix().then(|| param(FieldValue::Ld(printer.part.number(argument)))),
         along_strip,
         rows: axes.contains(M),
         packed: operand.dtype.is_packed(),
-        wide: if has_wide(operand) { param(FieldValue::Wide(argument)) } else { "0".into() },
+        wide: if has_wide(operand) { param(FieldValue::Wide(printer.part.number(argument))) } else { "0".into() },
         default: printer.default(argument).map(printer::literal),
-        given: param(FieldValue::Pointer(argument)),
+        given: param(FieldValue::Pointer(printer.part.number(argument))),
         staged_at,
     }
 }
 
-/// The expression of a coordinate inside a phase's function.
-fn coordinate(coordinate: Coordinate) -> String {
+/// The expression of a coordinate inside a phase's function. Those of scores are counted from 0.
+fn coordinate(coordinate: Coordinate, of_scores: bool) -> String {
     match coordinate {
+        Coordinate::Sequence => "t.sequence".into(),
+        Coordinate::Row if of_scores => "s.row".into(),
+        Coordinate::Column if of_scores => "s.at(i)".into(),
+        Coordinate::Batch if of_scores => "t.batch".into(),
         Coordinate::Row => "(s.row + p.origin_row)".into(),
         Coordinate::Column => "(s.at(i) + p.origin_column)".into(),
         Coordinate::Batch => "(t.batch + p.origin_batch)".into(),

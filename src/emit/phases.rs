@@ -2,8 +2,8 @@
 
 use super::printer::Printer;
 use super::{Access, CountAccess, param};
-use crate::ir::axes::L;
-use crate::plan::{FieldValue, InstrKind, KernelPlan, Phase};
+use crate::ir::axes::{L, S};
+use crate::plan::{FieldValue, InstrKind, Params, Phase, has_entries};
 use serde::Serialize;
 
 #[derive(Serialize)]
@@ -11,6 +11,8 @@ struct Pointer {
     name: String,
     declaration: String,
     base: String,
+    /// Which entry it is.
+    entry: &'static str,
     stride: String,
 }
 
@@ -23,6 +25,10 @@ struct Member {
 /// The epilogue.
 #[derive(Serialize)]
 pub(super) struct Phases {
+    of_scores: bool,
+    /// How many rows and columns there are.
+    extent_m: &'static str,
+    extent_n: &'static str,
     params: Vec<String>,
     batch_pointers: Vec<Pointer>,
     tile_members: Vec<Member>,
@@ -41,26 +47,35 @@ pub(super) struct Phases {
 }
 
 impl Phases {
-    pub fn of(plan: &KernelPlan, printer: &Printer<'_>) -> Phases {
-        let program = &plan.program;
+    pub fn of(params: &Params, printer: &Printer<'_>) -> Phases {
+        let part = &printer.part;
+        let program = part.program;
         let access = |step: usize| matches!(program.steps[step].kind, InstrKind::Load { .. }).then(|| printer.step_access(step));
         let loads = |phase: Phase| program.of_phase(phase).filter_map(access).collect();
         let members = |phase: Phase| {
             let kept = program.of_phase(phase).filter(|step| printer.is_member(*step));
             kept.map(|step| Member { declaration: printer.declaration(step), node: printer.note(step) }).collect()
         };
-        let batch_pointers = plan.arguments.iter().enumerate().filter_map(|(i, argument)| {
-            let operand = argument.role.operand().filter(|o| o.axes.contains(L))?;
-            plan.params.fields.iter().any(|f| f.value == FieldValue::Pointer(i)).then(|| Pointer {
+        let batch_pointers = part.arguments.iter().enumerate().filter_map(|(i, argument)| {
+            let (i, operand) = (part.number(i), argument.role.operand().filter(|operand| has_entries(*operand))?);
+            params.fields.iter().any(|f| f.value == FieldValue::Pointer(i)).then(|| Pointer {
                 name: format!("p{i}"),
                 declaration: format!("{}{}*", if argument.role.is_written() { "" } else { "const " }, operand.dtype.cuda()),
                 base: param(FieldValue::Pointer(i)),
+                entry: match (operand.axes.contains(S), operand.axes.contains(L)) {
+                    (true, true) => "i64(sequence) * p.batch + batch",
+                    (true, false) => "sequence",
+                    _ => "batch",
+                },
                 stride: param(FieldValue::BatchStride(i)) + if operand.dtype.is_packed() { " / 8" } else { "" },
             })
         });
         let matrices = program.matrix_stores();
         Phases {
-            params: plan.params.fields.iter().map(|f| format!("{}{};", f.field_type.cuda(), f.value)).collect(),
+            of_scores: part.of_scores,
+            extent_m: if part.of_scores { "p.queries" } else { "p.m" },
+            extent_n: if part.of_scores { "p.keys" } else { "p.n" },
+            params: params.fields.iter().map(|f| format!("{}{};", f.field_type.cuda(), f.value)).collect(),
             batch_pointers: batch_pointers.collect(),
             tile_members: members(Phase::Tile),
             column_members: members(Phase::Column),
@@ -73,7 +88,8 @@ impl Phases {
             column_loads: loads(Phase::Column),
             row_loads: loads(Phase::Row),
             tile_loads: loads(Phase::Tile),
-            stores: matrices.map(|(i, s)| printer.store(i, s)).collect(),
+            // The result of a function of scores is not stored.
+            stores: matrices.filter(|_| !part.of_scores).map(|(i, s)| printer.store(i, s)).collect(),
             counts: program.counts.iter().enumerate().map(|(i, count)| printer.count(i, count)).collect(),
         }
     }

@@ -1,21 +1,67 @@
 //! The printer: values as statements, from the table's spellings.
 
 use super::{Access, CountAccess, calls, coordinate, param, place};
+use crate::check::Argument;
 use crate::dtype::ValueType;
-use crate::ir::axes::L;
 use crate::ir::graph::Constant;
 use crate::ir::{Op, Operand};
-use crate::plan::{FieldValue, Instr, InstrKind, Item, KernelPlan, Phase, PlannedCount, Program, Store};
+use crate::plan::{
+    Code, FieldValue, Instr, InstrKind, Item, KernelPlan, Phase, PlannedCount, PlannedScores, Program, Staging, Store,
+    has_entries,
+};
 use crate::source::STEP_MARKER;
 
 /// Stands where line numbers resume; [`render`](super::render) fills in which one.
 pub(super) const RESUME: &str = "#line RESUME";
 
 pub(super) struct Printer<'p> {
-    plan: &'p KernelPlan,
+    pub(super) part: Part<'p>,
     program: &'p Program,
     /// The phase whose values are scalars, inside a loop over a strip's elements.
     element: Option<Phase>,
+}
+
+/// The part of a plan that is printed: its epilogue, or its function of scores.
+#[derive(Clone, Copy)]
+pub(super) struct Part<'p> {
+    pub program: &'p Program,
+    pub code: &'p Code,
+    pub arguments: &'p [Argument],
+    /// The number of its first argument among the parameters, and of its first step in messages.
+    pub first_argument: usize,
+    pub first_step: usize,
+    pub strip: usize,
+    pub fast_math: bool,
+    staging: Option<&'p Staging>,
+    /// Whether its elements are scores.
+    pub of_scores: bool,
+}
+
+impl<'p> Part<'p> {
+    pub(super) fn of_epilogue(plan: &'p KernelPlan) -> Part<'p> {
+        let KernelPlan { program, code, arguments, staging, strip, fast_math, .. } = plan;
+        let (strip, fast_math, staging) = (*strip, *fast_math, staging.as_ref());
+        Part { program, code, arguments, first_argument: 0, first_step: 0, strip, fast_math, staging, of_scores: false }
+    }
+
+    pub(super) fn of_scores(plan: &'p KernelPlan) -> Option<Part<'p>> {
+        let PlannedScores { program, code, arguments, .. } = plan.scores.as_ref()?;
+        let (first_argument, first_step) = (plan.arguments.len(), plan.program.steps.len());
+        let (strip, fast_math) = (PlannedScores::STRIP, plan.fast_math);
+        Some(Part { program, code, arguments, first_argument, first_step, strip, fast_math, staging: None, of_scores: true })
+    }
+
+    /// The number of an argument among the parameters.
+    pub(super) fn number(&self, argument: usize) -> usize {
+        self.first_argument + argument
+    }
+
+    /// Whether a launch may leave out something that is loaded.
+    pub(super) fn is_optional(&self) -> bool {
+        let default = |argument: usize| self.arguments[argument].need.default();
+        let mut steps = self.program.steps.iter();
+        steps.any(|step| matches!(step.kind, InstrKind::Load { argument, .. } if default(argument).is_some()))
+    }
 }
 
 /// Lines with their indentation.
@@ -52,8 +98,8 @@ impl Lines {
 }
 
 impl<'p> Printer<'p> {
-    pub(super) fn new(plan: &'p KernelPlan) -> Printer<'p> {
-        Printer { plan, program: &plan.program, element: None }
+    pub(super) fn new(part: Part<'p>) -> Printer<'p> {
+        Printer { part, program: part.program, element: None }
     }
 
     /// What a reader of the source is told about a value: the number of its step and what it is.
@@ -79,12 +125,13 @@ impl<'p> Printer<'p> {
     }
 
     pub(super) fn base(&self, argument: usize, operand: Operand) -> String {
-        if operand.axes.contains(L) { format!("t.p{argument}") } else { param(FieldValue::Pointer(argument)) }
+        let number = self.part.number(argument);
+        if has_entries(operand) { format!("t.p{number}") } else { param(FieldValue::Pointer(number)) }
     }
 
     /// What an argument is where a launch leaves it out, if it may.
     pub(super) fn default(&self, argument: usize) -> Option<Constant> {
-        self.plan.arguments[argument].need.default()
+        self.part.arguments[argument].need.default()
     }
 
     /// A load, which the step has to be.
@@ -92,12 +139,12 @@ impl<'p> Printer<'p> {
         let InstrKind::Load { argument, operand } = self.program.steps[step].kind else {
             unreachable!("step {step} is no load");
         };
-        let staged_at = self.plan.staging.as_ref().map_or(0, |s| s.of_load(step));
+        let staged_at = self.part.staging.as_ref().map_or(0, |s| s.of_load(step));
         place(self, format!("v{step}"), self.note(step), argument, operand, staged_at)
     }
 
     pub(super) fn store(&self, index: usize, store: &Store) -> Access {
-        let staged_at = self.plan.staging.as_ref().map_or(0, |s| s.of_store(index));
+        let staged_at = self.part.staging.as_ref().map_or(0, |s| s.of_store(index));
         let access = place(self, self.reference(store.value), format!("store {index}"), store.argument, store.operand, staged_at);
         Access { value_type: self.program.steps[store.value].value.cuda(), ..access }
     }
@@ -113,11 +160,11 @@ impl<'p> Printer<'p> {
         let value = &self.program.steps[step];
         match (&value.kind, value.phase) {
             (InstrKind::Constant(c), _) => literal(*c),
-            (InstrKind::Coordinate(c), _) => coordinate(*c),
+            (InstrKind::Coordinate(c), _) => coordinate(*c, self.part.of_scores),
             (InstrKind::Scalar { argument }, _) if value.value == ValueType::Bool => {
-                format!("({} != 0)", param(FieldValue::Scalar(*argument)))
+                format!("({} != 0)", param(FieldValue::Scalar(self.part.number(*argument))))
             }
-            (InstrKind::Scalar { argument }, _) => param(FieldValue::Scalar(*argument)),
+            (InstrKind::Scalar { argument }, _) => param(FieldValue::Scalar(self.part.number(*argument))),
             (InstrKind::Accumulator, _) => "acc[i]".into(),
             (InstrKind::Load { .. }, Phase::Visit) => format!("widen(f.v{step}.elements[i])"),
             (kind, phase) if self.element == Some(phase) && !matches!(kind, InstrKind::Load { .. }) => format!("e{step}"),
@@ -134,17 +181,18 @@ impl<'p> Printer<'p> {
         let atoms: Vec<String> = args.iter().map(|&a| self.reference(a)).collect();
         match &self.program.steps[step].kind {
             InstrKind::Apply { op, .. } => match self.spelling(*op, args) {
-                spelling if self.takes_floats(args) && spelling == op.row().cuda && self.plan.code.calls.contains(op) => {
+                spelling if self.takes_floats(args) && spelling == op.row().cuda && self.part.code.calls.contains(op) => {
                     format!("{}({})", calls::name(*op), atoms.join(", "))
                 }
                 spelling => substitute(spelling, &atoms),
             },
             InstrKind::Gather { argument, .. } => {
-                let [table, length] = [FieldValue::Pointer(*argument), FieldValue::Length(*argument)].map(param);
+                let [table, length] =
+                    [FieldValue::Pointer, FieldValue::Length].map(|field| param(field(self.part.number(*argument))));
                 format!("gather({table}, {length}, {})", atoms.join(", "))
             }
-            InstrKind::Custom { cuda, .. } if self.plan.code.calls_custom => {
-                format!("{}({})", calls::custom_name(self.plan, cuda), atoms.join(", "))
+            InstrKind::Custom { cuda, .. } if self.part.code.calls_custom => {
+                format!("{}({})", calls::custom_name(&self.part, cuda), atoms.join(", "))
             }
             InstrKind::Custom { cuda, .. } => format!("({})", substitute(cuda, &atoms)),
             _ => self.reference(step),
@@ -159,7 +207,7 @@ impl<'p> Printer<'p> {
     fn spelling(&self, op: Op, args: &[usize]) -> &'static str {
         let first = args.first().map(|&a| self.program.steps[a].value);
         match op.row().fast {
-            Some(fast) if self.plan.fast_math && first == Some(ValueType::F32) => fast.cuda,
+            Some(fast) if self.part.fast_math && first == Some(ValueType::F32) => fast.cuda,
             _ => exact(op, first),
         }
     }
@@ -168,9 +216,9 @@ impl<'p> Printer<'p> {
     /// its members.
     pub(super) fn phase(&self, phase: Phase, stage: usize) -> Vec<String> {
         let computed: Vec<usize> = self.computed(phase).filter(|&step| self.program.steps[step].stage == stage).collect();
-        if phase == Phase::Column && self.plan.code.column_unroll < self.plan.strip {
+        if phase == Phase::Column && self.part.code.column_unroll < self.part.strip {
             let items: Vec<Item> = computed.into_iter().map(Item::Instr).collect();
-            return self.rolled(phase, &items, self.plan.code.column_unroll);
+            return self.rolled(phase, &items, self.part.code.column_unroll);
         }
         let mut out = Lines { lines: Vec::new(), depth: 1 };
         if phase.is_array() && !computed.is_empty() {
@@ -188,8 +236,8 @@ impl<'p> Printer<'p> {
 
     /// A visit of one strip, up to the stores or to what it reduces.
     pub(super) fn visit(&self, items: &[Item]) -> Vec<String> {
-        if self.plan.code.is_rolled(self.plan.strip) {
-            return self.rolled(Phase::Visit, items, self.plan.code.visit_unroll);
+        if self.part.code.is_rolled(self.part.strip) {
+            return self.rolled(Phase::Visit, items, self.part.code.visit_unroll);
         }
         let mut out = Lines { lines: Vec::new(), depth: 1 };
         self.block(items, &mut out);
@@ -204,7 +252,7 @@ impl<'p> Printer<'p> {
     /// Whether a value is kept for other phases. All are, but for those that live inside a loop over elements.
     pub(super) fn is_member(&self, step: usize) -> bool {
         let Instr { phase, kind, .. } = &self.program.steps[step];
-        let is_rolled = *phase == Phase::Column && self.plan.code.column_unroll < self.plan.strip;
+        let is_rolled = *phase == Phase::Column && self.part.code.column_unroll < self.part.strip;
         !is_rolled || matches!(kind, InstrKind::Load { .. }) || self.program.leave(*phase)[step]
     }
 
@@ -218,7 +266,7 @@ impl<'p> Printer<'p> {
         for &step in kept.iter().filter(|_| phase == Phase::Visit) {
             out.push(self.declaration(step));
         }
-        let inner = Printer { plan: self.plan, program: self.program, element: Some(phase) };
+        let inner = Printer { part: self.part, program: self.program, element: Some(phase) };
         out.pragma(&format!("#pragma unroll {unroll}"));
         out.open("for (int i = 0; i < STRIP; ++i) {");
         inner.elements(items, &mut out);
@@ -286,8 +334,8 @@ impl<'p> Printer<'p> {
 
     fn assign(&self, step: usize, out: &mut Lines) {
         let line = format!("{} = {}; // {}", self.reference(step), self.expression(step), self.note(step));
-        if matches!(self.program.steps[step].kind, InstrKind::Custom { .. }) && !self.plan.code.calls_custom {
-            out.push_marked(step, line);
+        if matches!(self.program.steps[step].kind, InstrKind::Custom { .. }) && !self.part.code.calls_custom {
+            out.push_marked(self.part.first_step + step, line);
         } else {
             out.push(line);
         }

@@ -46,6 +46,8 @@ pub(super) static ALL: &[(&str, &str)] = templates![
     "epilogue/monoids.cuh",
     "epilogue/values.cuh",
     "epilogue/phases.cuh",
+    "epilogue/before_visit.cuh",
+    "epilogue/scores.cuh",
     "epilogue/stages.cuh",
     "epilogue/staged.cuh",
     "epilogue/operand_sums.cuh",

@@ -141,9 +141,11 @@ impl Kernel {
 fn blame(plan: &KernelPlan, error: JitError) -> Error {
     let JitError::Compile(failure) = &error else { return error.into() };
     let Some(at) = failure.errors().find_map(|m| m.step) else { return error.into() };
-    let step = plan.program.steps.get(at as usize);
-    let Some(InstrKind::Custom { name, cuda, .. }) = step.map(|step| &step.kind) else { return error.into() };
+    let Some(InstrKind::Custom { name, cuda, .. }) = plan.steps().nth(at as usize).map(|step| &step.kind) else {
+        return error.into();
+    };
     let messages = failure.errors().filter(|m| m.step == Some(at)).map(|m| m.text.clone()).collect();
-    let built_at = plan.program.built_at.get(at as usize).copied().flatten().map(ToString::to_string);
+    let of_scores = plan.scores.iter().flat_map(|scores| &scores.program.built_at);
+    let built_at = plan.program.built_at.iter().chain(of_scores).nth(at as usize).copied().flatten().map(ToString::to_string);
     Error::Custom(CustomFailure { primitive: name.clone(), cuda: cuda.clone(), built_at, messages })
 }

@@ -40,7 +40,9 @@ impl Identity {
         // Unused arguments have places among a plan's arguments, but do not appear in the graph.
         let unused = epilogue.arguments().iter().filter(|argument| argument.need == Need::Unused);
         fields.extend(unused.map(|argument| argument.name.as_bytes()));
-        for (_, node) in inlined.graph().nodes() {
+        // That of scores is in the operation.
+        let of_scores = operation.attention().and_then(|attention| attention.function()).map(|scores| scores.inlined().graph());
+        for (_, node) in inlined.graph().nodes().chain(of_scores.into_iter().flat_map(|graph| graph.nodes())) {
             if let Node::Custom { op, .. } = node {
                 fields.push(op.cuda().as_bytes());
             }
@@ -149,7 +151,7 @@ mod tests {
     use crate::ir::axes::N;
     use crate::ir::{CustomOp, Function, Graph, Op, Order, Side, Sink, SinkKind};
     use crate::plan::{Mainloop, Math};
-    use crate::problem::{Blocks, Layout, Shape};
+    use crate::problem::{Attention, Blocks, Layout, Scores, Shape};
     use std::collections::HashSet;
 
     const SHAPE: Shape = Shape::new(64, 128, 32);
@@ -207,6 +209,14 @@ mod tests {
         let gelu = recipes::bias_activation(F16, F16, |z| z.gelu()).unwrap();
         let renamed = recipes::bias_activation(F16, BF16, |z| z.relu()).unwrap();
         let gemm = |epilogue: &Epilogue| Gemm::new(F16, Layout::TN, epilogue);
+        let attending = |cuda: Option<&str>| {
+            let scores = cuda.map(|cuda| {
+                let op = Arc::new(CustomOp::new("mine", 1, cuda, |x| x[0]).unwrap());
+                Scores::build(|s| s.custom(&op, [s.acc()])).unwrap()
+            });
+            let attention = Attention::new(64);
+            plain(&Gemm::attention(F16, scores.map_or(attention, |scores| attention.scores(&scores)), &relu()))
+        };
         let others = [
             of(&base, Target::SM_90A, "108", SHAPE.into(), ""),
             of(&base, Target::SM_80, "107", SHAPE.into(), ""),
@@ -240,6 +250,9 @@ mod tests {
             plain(&Gemm::grouped_weights(F16, I4, Layout::TN, Blocks::groups(64), &relu())),
             plain(&Gemm::grouped_weights(F16, I4, Layout::TN, Blocks::groups(64).with_zero_points(), &relu())),
             plain(&Gemm::block_scaled([E4M3; 2], Layout::TN, [Blocks::groups(128); 2], &relu())),
+            attending(None),
+            attending(Some("$0 + 1.0f")),
+            attending(Some("$0 + 2.0f")),
             plain(&base.clone().mainloop(Mainloop::Simt)),
             plain(&base.clone().tile(tile)),
             plain(&base.clone().programmatic_launch(false)),

@@ -7,12 +7,15 @@
 //!
 //! The product adds up along a fourth axis, K, which its result does not have. Only the elements of its operands vary
 //! along K, and they can only be summed over K.
+//!
+//! The scores of an attention have a fifth one, S: its sequences. Only a function of scores has values that vary along it.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::BitOr;
 
-/// A subset of {M, N, L}, or of {M, K, L} and {K, N, L} for an element of an operand of the product.
+/// A subset of {M, N, L}, or of {M, K, L} and {K, N, L} for an element of an operand of the product, or of {M, N, L, S} for a
+/// value behind the scores of an attention.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Axes(u8);
 
@@ -24,6 +27,8 @@ pub const N: Axes = Axes(2);
 pub const L: Axes = Axes(4);
 /// K elements of the product.
 pub const K: Axes = Axes(8);
+/// The sequences of an attention.
+pub const S: Axes = Axes(16);
 
 impl Axes {
     /// No axis: one value for the whole launch.
@@ -34,7 +39,7 @@ impl Axes {
     pub const MNL: Axes = Axes(7);
 
     /// The axes in the order in which they are written.
-    pub(super) const LETTERS: [(Axes, &'static str); 4] = [(M, "M"), (K, "K"), (N, "N"), (L, "L")];
+    pub(super) const LETTERS: [(Axes, &'static str); 5] = [(M, "M"), (K, "K"), (N, "N"), (L, "L"), (S, "S")];
 
     /// Whether every axis of `other` is in `self`.
     pub const fn contains(self, other: Axes) -> bool {
@@ -58,10 +63,10 @@ impl Axes {
 
     /// M and N exchanged: the same value seen from the transposed problem.
     pub const fn transposed(self) -> Axes {
-        Axes((self.0 & 12) | ((self.0 & 1) << 1) | ((self.0 & 2) >> 1))
+        Axes((self.0 & 28) | ((self.0 & 1) << 1) | ((self.0 & 2) >> 1))
     }
 
-    /// Parses the inside of `[M,N,L]`, in that order; K follows M.
+    /// Parses the inside of `[M,N,L]`, in that order; K follows M, and S comes last.
     pub fn from_letters(letters: &str) -> Option<Axes> {
         let (mut axes, mut left) = (Axes::NONE, &Axes::LETTERS[..]);
         if letters.trim().is_empty() {
@@ -112,7 +117,7 @@ mod tests {
 
     #[test]
     fn every_subset_prints_parses_and_transposes() {
-        for bits in 0..16 {
+        for bits in 0..32 {
             let axes = Axes(bits);
             let text = axes.to_string();
             assert_eq!(Axes::from_letters(&text[1..text.len() - 1]), Some(axes));

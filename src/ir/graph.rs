@@ -6,6 +6,7 @@
 
 use super::axes::{Axes, K, L, M, N};
 pub use super::constant::Constant;
+pub use super::coordinate::Coordinate;
 use super::custom::CustomOp;
 use super::function::Function;
 use super::monoid::Monoid;
@@ -36,46 +37,6 @@ impl NodeId {
 impl fmt::Display for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "%{}", self.0)
-    }
-}
-
-/// A coordinate of the output element.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Coordinate {
-    /// Along M.
-    Row,
-    /// Along N.
-    Column,
-    /// Along L.
-    Batch,
-}
-
-impl Coordinate {
-    /// Every coordinate.
-    pub const ALL: [Coordinate; 3] = [Coordinate::Row, Coordinate::Column, Coordinate::Batch];
-
-    /// The axis along which it counts elements.
-    pub const fn axis(self) -> Axes {
-        match self {
-            Coordinate::Row => M,
-            Coordinate::Column => N,
-            Coordinate::Batch => L,
-        }
-    }
-
-    /// The coordinate along an axis, if this is a single axis.
-    pub(crate) fn along(axis: Axes) -> Option<Coordinate> {
-        Coordinate::ALL.into_iter().find(|coordinate| coordinate.axis() == axis)
-    }
-
-    /// The name in text and JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Coordinate::Row => "row",
-            Coordinate::Column => "column",
-            Coordinate::Batch => "batch",
-        }
     }
 }
 
@@ -134,7 +95,7 @@ pub enum Node {
     Element(Side, ValueType),
     /// A constant.
     Constant(Constant),
-    /// A coordinate of the output, counted from the run-time origin: an `i32`.
+    /// A coordinate of the output, counted from the run-time origin, or of a score, counted from 0: an `i32`.
     Coordinate(Coordinate),
     /// A scalar passed by value at launch.
     Scalar {

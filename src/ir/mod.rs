@@ -7,6 +7,7 @@
 
 pub mod axes;
 pub mod constant;
+pub mod coordinate;
 pub mod custom;
 pub mod custom_monoid;
 pub mod dot;

@@ -1,6 +1,6 @@
 //! What a reduction goes over: axes, one of them perhaps in bands.
 
-use super::axes::{Axes, K, M, N};
+use super::axes::{Axes, K, M, N, S};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -57,7 +57,7 @@ impl Over {
     /// Whether there is such a reduction: over some axes of the output, one of which has bands of at least one element.
     pub fn is_meaningful(self) -> bool {
         let band = |(axis, extent): (Axes, usize)| self.axes.contains(axis) && (axis == M || axis == N) && extent > 0;
-        self.axes != Axes::NONE && !self.axes.contains(K) && self.band.is_none_or(band)
+        self.axes != Axes::NONE && !self.axes.contains(K) && !self.axes.contains(S) && self.band.is_none_or(band)
     }
 
     /// Parses the inside of `[M,N/8,L]`.

@@ -3,7 +3,8 @@
 use super::attribute::Attributes;
 use super::custom::{CustomOperator, Operators};
 use super::fault::Fault;
-use super::operator::{Call, Derivative, Kind, Operands, Operator, Pointwise, Site};
+use super::meaning::attention;
+use super::operator::{Anchor, Call, Derivative, Kind, Operands, Operator, Pointwise, Scored, Site, miscounted};
 use super::tensor::Tensor;
 use super::types::Type;
 use crate::build::Expr;
@@ -69,6 +70,8 @@ pub enum Applied {
     Custom(Arc<CustomOperator>),
     /// The derivative of a pointwise operator.
     Derivative(Arc<Derivative>),
+    /// An attention with a function of its scores. Fusion makes it of several nodes.
+    Scored(Arc<Scored>),
 }
 
 /// The expression of a gradient, from an operator's inputs and the gradient of its output.
@@ -91,6 +94,7 @@ impl Applied {
             Applied::Row(row) => row.name,
             Applied::Custom(custom) => custom.name(),
             Applied::Derivative(derivative) => derivative.name(),
+            Applied::Scored(_) => Scored::row().map_or("", |row| row.name),
         }
     }
 
@@ -98,6 +102,7 @@ impl Applied {
     pub fn kind(&self) -> Kind<'_> {
         match (self, self.expression()) {
             (Applied::Row(row), _) => row.kind,
+            (Applied::Scored(_), _) => Kind::Anchor(Anchor::Attention),
             (_, Some(pointwise)) => Kind::Pointwise(pointwise),
             (_, None) => Kind::Opaque,
         }
@@ -109,6 +114,7 @@ impl Applied {
             Applied::Row(row) => row.expression(),
             Applied::Custom(custom) => custom.expression(),
             Applied::Derivative(derivative) => derivative.expression(),
+            Applied::Scored(_) => None,
         }
     }
 
@@ -123,6 +129,7 @@ impl Applied {
             Applied::Row(row) => row.inputs,
             Applied::Custom(custom) => (custom.arity(), custom.arity()),
             Applied::Derivative(derivative) => derivative.arity(),
+            Applied::Scored(scored) => (3 + scored.inputs, 3 + scored.inputs),
         }
     }
 
@@ -133,6 +140,7 @@ impl Applied {
             // A program's own operator may read any.
             Applied::Custom(_) => Vec::new(),
             Applied::Derivative(derivative) => derivative.of().admits_attributes(attributes),
+            Applied::Scored(_) => Scored::row().map_or_else(Vec::new, |row| row.admits_attributes(attributes)),
         }
     }
 }
@@ -187,6 +195,13 @@ impl Node {
                 let given: Vec<bool> = self.inputs.iter().map(Option::is_some).collect();
                 (0, derivative.admits(&given, self.outputs.len(), &self.attributes))
             }
+            Applied::Scored(_) => {
+                let (least, most) = self.operator.arity();
+                let counted = [("inputs", self.inputs.len(), (least, most)), ("outputs", self.outputs.len(), (1, 1))];
+                let faults =
+                    counted.into_iter().filter_map(|(what, given, of)| miscounted(self.operator_name(), what, given, of));
+                (least, faults.chain(self.operator.admits_attributes(&self.attributes)).collect())
+            }
         };
         if faults.is_empty() && self.inputs.iter().take(least).any(Option::is_none) {
             faults.push(Fault::Shape(format!("{} needs its first {least} inputs", self.operator_name())));
@@ -201,6 +216,7 @@ impl Node {
         match (&self.operator, self.expression()) {
             (Applied::Row(row), _) => row.types(&site),
             (_, Some(pointwise)) => pointwise.types(&site),
+            (Applied::Scored(_), _) => attention::types(&site),
             (Applied::Custom(custom), None) => custom.types(inputs),
             (Applied::Derivative(_), None) => Err(Fault::Unsupported(format!("{name}, whose operator is not an expression,"))),
         }
@@ -213,6 +229,7 @@ impl Node {
         match (&self.operator, self.expression()) {
             (Applied::Row(row), _) => row.evaluate(&call),
             (_, Some(pointwise)) => pointwise.evaluate(&call),
+            (Applied::Scored(scored), _) => attention::scored(&call, scored),
             (Applied::Custom(custom), None) => custom.evaluate(inputs),
             (Applied::Derivative(_), None) => Err(Fault::Unsupported(format!("{name}, whose operator is not an expression,"))),
         }

@@ -57,12 +57,12 @@ pub(super) struct Price {
 }
 
 /// The estimated compile time of a kernel, on the machine on which the prices were measured.
-pub(super) fn compile_time(tile: &Tile, code: &Code, program: &Program) -> Duration {
+pub(super) fn compile_time(tile: &Tile, instructions: usize, program: &Program) -> Duration {
     let Price { kernel, thousand, store, word, sum } = tile.rules().price(tile);
     let of = |price: f64, count: usize| price * count as f64;
     let words = program.reductions.iter().map(|reduction| reduction.monoid.words(reduction.value)).sum();
     let ends = of(store, program.stores.len()) + of(word, words) + of(sum, program.sums.len());
-    Duration::from_secs_f64((kernel + of(thousand, code.instructions) / 1e3 + ends) / 1e3)
+    Duration::from_secs_f64((kernel + of(thousand, instructions) / 1e3 + ends) / 1e3)
 }
 
 /// The layout of an epilogue's code in a kernel.
@@ -99,7 +99,11 @@ impl Code {
     /// The layout of the code on a tile whose visits cover `strip` columns.
     pub(super) fn of(program: &Program, tile: &Tile, strip: usize, fast_math: bool) -> Code {
         let copies = tile.rules().copies(tile, strip, program.splits_epilogue(fast_math));
-        let staged = tile.rules().is_staged();
+        Code::copied(program, &copies, tile.rules().is_staged(), strip, fast_math)
+    }
+
+    /// The layout of code with so many copies, each of which is unrolled if visits index registers.
+    pub(super) fn copied(program: &Program, copies: &Copies, staged: bool, strip: usize, fast_math: bool) -> Code {
         let mut code = Code { visit_unroll: strip, column_unroll: strip, ..Code::default() };
         for least in [LONG, MEDIUM] {
             code.calls = program.callable(least, fast_math);

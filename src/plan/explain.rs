@@ -160,6 +160,23 @@ impl KernelPlan {
             count(Phase::Visit),
             self.program.steps.iter().filter(|s| s.phase == Phase::Visit && matches!(s.kind, InstrKind::Load { .. })).count(),
         );
+        if let Some(scores) = &self.scores {
+            let count = |phase| scores.program.of_phase(phase).count();
+            let _ = writeln!(
+                out,
+                "scores        a function of {} values once a tile, {} once a query, {} once a key, {} for every score; about {} \
+                 instructions; {}",
+                count(Phase::Tile),
+                count(Phase::Row),
+                count(Phase::Column),
+                count(Phase::Visit),
+                scores.code.instructions,
+                match scores.bounds.len() {
+                    0 => "no condition on coordinates lets a tile skip blocks of keys".to_owned(),
+                    bounds => format!("tiles skip blocks of keys beyond {bounds} bound(s)"),
+                }
+            );
+        }
         if !self.program.stages.is_empty() {
             let counts: Vec<String> = self.program.stages.iter().map(|stage| stage.reductions.len().to_string()).collect();
             let _ = writeln!(

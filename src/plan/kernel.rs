@@ -10,8 +10,8 @@ use crate::plan::mainloop::patches;
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs};
 use crate::plan::passes::Passes;
 use crate::plan::{
-    ArgumentRuns, Choice, CostModel, Instr, InstrKind, Mainloop, Params, Parts, Program, Repack, Staging, TensorMap, Tile,
-    Workspace,
+    ArgumentRuns, Choice, CostModel, Instr, InstrKind, Mainloop, Params, Parts, PlannedScores, Program, Repack, Staging,
+    TensorMap, Tile, Workspace,
 };
 #[cfg(feature = "cuda")]
 use crate::plan::{CHUNK_ROWS, MapSource, Staged, lies_along_columns};
@@ -59,6 +59,9 @@ pub struct KernelPlan {
     pub program: Program,
     /// How its code is laid out.
     pub code: Code,
+    /// What scores of an attention become, if they do not stay as they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scores: Option<PlannedScores>,
     /// The epilogue's arguments, as the kernel sees them.
     #[serde(skip)]
     pub arguments: Vec<Argument>,
@@ -110,7 +113,8 @@ pub struct SplitK {
 impl KernelPlan {
     /// The estimated compile time of the kernel, on a processor like the one on which the estimate was fitted.
     pub fn compile_time(&self) -> Duration {
-        code::compile_time(&self.tile, &self.code, &self.program)
+        let of_scores = self.scores.as_ref().map_or(0, |scores| scores.code.instructions);
+        code::compile_time(&self.tile, self.code.instructions + of_scores, &self.program)
     }
 
     /// A model's estimate for one of Hopper's tiles on a shape, in cycles; infinity for tiles of other mainloops.
@@ -141,10 +145,36 @@ impl KernelPlan {
             || self.staging.as_ref().is_some_and(|staging| staging.direct_store && staging.stores.iter().any(is_written))
     }
 
+    /// The values of the epilogue and of what scores become.
+    pub fn steps(&self) -> impl Iterator<Item = &Instr> {
+        self.program.steps.iter().chain(self.scores.iter().flat_map(|scores| &scores.program.steps))
+    }
+
+    /// The arguments of the epilogue, then those of what scores become: parameters number them in this order.
+    pub fn all_arguments(&self) -> impl Iterator<Item = &Argument> {
+        self.arguments.iter().chain(self.scores.iter().flat_map(|scores| &scores.arguments))
+    }
+
+    /// The slot of an argument with a number, if those of the epilogue begin at slot `operands`.
+    pub fn slot_of(&self, argument: usize, operands: usize) -> usize {
+        match argument.checked_sub(self.arguments.len()) {
+            // Those of a function of scores lie behind queries, values and keys.
+            Some(of_scores) => 3 + of_scores,
+            None => operands + argument,
+        }
+    }
+
+    /// The bytes that a wide access to an argument with a number has to be aligned to.
+    pub fn wide_access_to(&self, argument: usize) -> usize {
+        let operand = self.all_arguments().nth(argument).and_then(|argument| argument.role.operand());
+        let Some(operand) = operand else { return 16 };
+        if argument < self.arguments.len() { self.wide_access(operand) } else { PlannedScores::wide_access(operand) }
+    }
+
     /// Whether any value of the kernel, or its accumulator, is an `f64`.
     pub(crate) fn has_doubles(&self) -> bool {
         let is_double = |step: &Instr| step.value == ValueType::F64;
-        self.operation.accumulator() == ValueType::F64 || self.program.steps.iter().any(is_double)
+        self.operation.accumulator() == ValueType::F64 || self.steps().any(is_double)
     }
 
     /// Whether any format of the kernel is a number of eight bits.
@@ -153,12 +183,12 @@ impl KernelPlan {
             InstrKind::Apply { op, .. } => op.row().format.is_some(),
             _ => false,
         };
-        let mut formats = self.arguments.iter().filter_map(|argument| argument.role.dtype());
+        let mut formats = self.all_arguments().filter_map(|argument| argument.role.dtype());
         let mut multiplied =
             self.operation.dtypes().into_iter().chain(ScaleField::of(self.operation).map(|s| s.format(self.operation)));
         formats.any(DType::is_eight_bits)
             || multiplied.any(|dtype| dtype.is_eight_bits() || dtype.is_four_bits())
-            || self.program.steps.iter().any(rounds)
+            || self.steps().any(rounds)
     }
 
     /// The device memory that reductions need for launches on a shape.
@@ -170,7 +200,6 @@ impl KernelPlan {
 
     /// The alignment of wide accesses to an operand, in bytes: that of a strip, or of a chunk's line for masks that
     /// pass through shared memory.
-    #[cfg(feature = "cuda")]
     pub(crate) fn wide_access(&self, operand: crate::ir::Operand) -> usize {
         let staged = self.staging.as_ref().filter(|_| operand.dtype.is_packed());
         let line = |s: &Staging| if lies_along_columns(operand.axes, operand.order) { s.chunk } else { CHUNK_ROWS };

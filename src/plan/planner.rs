@@ -12,8 +12,8 @@ use crate::plan::mainloop::sm90a::{edges, few_rows, l2};
 use crate::plan::request::{PlanRequest, TileRequest};
 use crate::plan::transposed::prefers_transposed;
 use crate::plan::{
-    ArgumentRuns, Choice, Code, KernelPlan, Mainloop, Params, Phase, PlanError, Program, Repack, Staging, TMA_UNIT, Tile,
-    lies_along_columns, rows,
+    ArgumentRuns, Choice, Code, KernelPlan, Mainloop, Params, Phase, PlanError, PlannedScores, Program, Repack, Staging,
+    TMA_UNIT, Tile, lies_along_columns, rows,
 };
 use crate::problem::{Attention, Operation, Shape};
 use crate::target::Target;
@@ -117,6 +117,7 @@ struct Seen {
     operation: Operation,
     shape: Shape,
     program: Program,
+    scores: Option<PlannedScores>,
     arguments: Vec<Argument>,
     argument_runs: Vec<ArgumentRuns>,
     params: Params,
@@ -184,7 +185,8 @@ impl Seen {
             }
             None => shape,
         };
-        let params = Params::of(operation, &arguments, &program, lockstep, shifted_edges);
+        let scores = PlannedScores::of(operation);
+        let params = Params::of(operation, &arguments, &program, scores.as_ref(), lockstep, shifted_edges);
         let rows_begin_at_lines = (problem.begins[first] || copied[0]) && (problem.begins[second] || copied[1]);
         Seen {
             mainloop,
@@ -192,6 +194,7 @@ impl Seen {
             operation,
             shape,
             program,
+            scores,
             arguments,
             argument_runs,
             params,
@@ -258,6 +261,7 @@ impl Seen {
             code: Code::of(&program, &tile, strip, fast_math),
             outgrows_cache: l2::outgrow(&program, shape),
             program,
+            scores: self.scores.map(|scores| scores.on(&tile, fast_math)),
             arguments: self.arguments,
             argument_runs,
             maps: staging.as_ref().map_or_else(Vec::new, |s| s.maps.clone()),
@@ -296,12 +300,14 @@ impl KernelPlan {
 
     /// Changes to a tile that fits, with chunks of at most `widest` columns, with everything that depends on it.
     fn set_tile(&mut self, tile: Tile, raster: i32, widest: usize) {
-        let params = Params::of(self.operation, &self.arguments, &self.program, self.lockstep, self.shifted_edges);
+        let scores = self.scores.as_ref();
+        let params = Params::of(self.operation, &self.arguments, &self.program, scores, self.lockstep, self.shifted_edges);
         let (staging, params) = stage(&tile, self.operation, &self.argument_runs, &self.program, params, self.target, widest);
         if let Some(staging) = &staging {
             (self.maps, self.strip) = (staging.maps.clone(), staging.strip);
         }
         self.code = Code::of(&self.program, &tile, self.strip, self.fast_math);
+        self.scores = self.scores.take().map(|scores| scores.on(&tile, self.fast_math));
         (self.tile, self.raster, self.staging, self.params) = (tile, raster, staging, params);
     }
 

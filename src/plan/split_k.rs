@@ -156,7 +156,7 @@ pub(super) fn in_parts(request: &PlanRequest<'_>, parts: usize, reason: String) 
     let mut plan = planner::one(&PlanRequest {
         operation: Operation::Pointwise { dtype: sums.dtype, order: sums.order },
         epilogue,
-        problem: &sums_of(problem, sums),
+        problem: &sums_of(operation, problem, sums),
         target,
         gpu,
         preferences: Preferences { math, programmatic, ..Preferences::default() },
@@ -171,10 +171,11 @@ pub(super) fn in_parts(request: &PlanRequest<'_>, parts: usize, reason: String) 
 }
 
 /// The problem of the kernel behind the product. Its `a` is the sums.
-fn sums_of(problem: &Problem, sums: Operand) -> Problem {
+fn sums_of(operation: Operation, problem: &Problem, sums: Operand) -> Problem {
     let Shape { m, n, .. } = problem.shape;
     let (ld, outer) = (ld(sums, problem.shape), if sums.order == Order::RowMajor { m } else { n });
-    problem.clone().without(&["a", "b", Attention::KEYS]).ld("a", ld).batch_stride("a", ld * outer)
+    let beside = operation.attention().map_or_else(Vec::new, |attention| attention.names().collect());
+    problem.clone().without(&["a", "b"]).without(&beside).ld("a", ld).batch_stride("a", ld * outer)
 }
 
 /// The plan of the kernel that multiplies the parts.
@@ -194,12 +195,8 @@ fn product(request: &PlanRequest<'_>, parts: usize) -> Result<KernelPlan, PlanEr
         .ld("sums", ld(sums, shape));
     let in_parts = match operation.attention() {
         Some(attention) => {
-            let keys = in_parts.align(Attention::KEYS, alignment(Attention::KEYS));
-            let keys = keys.ld(Attention::KEYS, problem.known_ld(Attention::KEYS).unwrap_or(attention.width()));
-            problem
-                .known_batch_stride(Attention::KEYS)
-                .into_iter()
-                .fold(keys, |keys, stride| keys.batch_stride(Attention::KEYS, stride))
+            let keys = problem.known_ld(Attention::KEYS).unwrap_or(attention.width());
+            attention.names().fold(in_parts, |in_parts, name| in_parts.like(problem, name)).ld(Attention::KEYS, keys)
         }
         None => in_parts,
     };

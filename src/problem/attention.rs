@@ -1,6 +1,6 @@
 //! Attention: a product whose left operand is computed on the way, the softmax of the scores of queries and keys.
 
-use super::Shape;
+use super::{Scores, Shape};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -8,7 +8,8 @@ use std::fmt;
 ///
 /// To an epilogue it is a product of M queries, N columns of the values and K keys: the accumulator is
 /// `softmax(scale * A keys^T) B`, where `a` has the queries (M x `width`), `keys` the keys (K x `width`), and `b` the values
-/// (K x N), all row-major. Batch entries are heads. The scores are never in memory.
+/// (K x N), all row-major. Batch entries are heads. The scores are never in memory. A function of them ([`Scores`]) stands before
+/// the softmax, if [`scores`](Attention::scores) gives one.
 ///
 /// ```
 /// use postlude::prelude::*;
@@ -27,6 +28,8 @@ pub struct Attention {
     sequences: usize,
     causal: bool,
     scale: Factor,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scores: Option<Scores>,
 }
 
 /// A binary32 number that is compared by its bits.
@@ -53,7 +56,7 @@ impl Attention {
     /// The attention of queries and keys of `width` elements, whose scores are divided by the root of `width`.
     pub fn new(width: usize) -> Attention {
         let scale = 1.0 / (width.max(1) as f64).sqrt();
-        Attention { width, sequences: 1, causal: false, scale: Factor::from(scale as f32) }
+        Attention { width, sequences: 1, causal: false, scale: Factor::from(scale as f32), scores: None }
     }
 
     /// Multiplies scores by another factor, which has to be positive and finite.
@@ -66,6 +69,12 @@ impl Attention {
     #[must_use]
     pub const fn causal(self) -> Attention {
         Attention { causal: true, ..self }
+    }
+
+    /// Makes of each score what the function says, before the softmax: a bias, a mask, a cap.
+    #[must_use]
+    pub const fn scores(self, scores: &Scores) -> Attention {
+        Attention { scores: Some(*scores), ..self }
     }
 
     /// The rows are those of so many sequences of equal length, one behind the other, and so are the keys. A query sees only
@@ -88,6 +97,22 @@ impl Attention {
     /// Whether a query sees only the keys up to its own position.
     pub const fn is_causal(&self) -> bool {
         self.causal
+    }
+
+    /// What a score becomes, if it does not stay as it is.
+    pub const fn function(&self) -> Option<Scores> {
+        self.scores
+    }
+
+    /// The names of its arguments beside queries and values: the keys, and those of a function of scores.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let of_scores = self.scores.map_or(&[][..], |scores| scores.arguments());
+        std::iter::once(Attention::KEYS).chain(of_scores.iter().map(|argument| &*argument.name))
+    }
+
+    /// The number of sequences.
+    pub(crate) const fn count(&self) -> usize {
+        self.sequences
     }
 
     /// The rule that it breaks by itself, if any.
@@ -123,6 +148,7 @@ impl fmt::Display for Attention {
         if self.sequences != 1 {
             write!(f, ", {} sequences", self.sequences)?;
         }
-        f.write_str(if self.causal { ", causal" } else { "" })
+        f.write_str(if self.causal { ", causal" } else { "" })?;
+        f.write_str(if self.scores.is_some() { ", with a function of scores" } else { "" })
     }
 }

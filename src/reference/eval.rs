@@ -174,12 +174,16 @@ impl EvalInstr {
                     Coordinate::Row => (0, row),
                     Coordinate::Column => (1, tile.columns.start),
                     Coordinate::Batch => (2, tile.batch),
+                    Coordinate::Sequence => (2, tile.sequence.unwrap_or_default()),
                 };
-                let first = f64::from(arguments.origin[axis]) + first as f64;
+                // Scores are counted from 0.
+                let origin = if tile.sequence.is_some() { 0 } else { arguments.origin[axis] };
+                let first = f64::from(origin) + first as f64;
                 out.iter_mut().enumerate().for_each(|(i, x)| *x = first + i as f64);
             }
             Kind::Load(tensor) => {
-                let start = tensor.strides.index(row, tile.columns.start, tile.batch);
+                let start = tensor.strides.index(row, tile.columns.start, tile.batch)
+                    + tile.sequence.unwrap_or_default() * tensor.strides.sequence;
                 arguments.read(tensor, start, tensor.strides.column, out);
             }
             Kind::Pool(images, pooling) => arguments.with_bytes(images, |bytes| {

@@ -6,7 +6,7 @@
 //! from the images and filters, group by group of the tile's columns. Those of an attention's weights are computed.
 
 use super::Precision;
-use super::attention::Scores;
+use super::attention::AttentionScores;
 use super::memory::{Arguments, OperandView, product_operand};
 use super::piece::EvalTile;
 use crate::dtype::{DType, ValueType};
@@ -28,12 +28,12 @@ pub(super) struct Product {
     /// The scales of A and of B along K.
     scales: [Option<BlockScales>; 2],
     /// What makes A's elements of queries and keys, if they are weights.
-    scores: Option<Scores>,
+    scores: Option<AttentionScores>,
 }
 
 impl Product {
     /// The operands, if the operation is a product.
-    pub fn new(operation: Operation, shape: Shape, arguments: &Arguments) -> Option<Product> {
+    pub fn new(operation: Operation, shape: Shape, arguments: &Arguments, precision: Precision) -> Option<Product> {
         let layout = operation.layout()?;
         let operand = |name, dtype, order| arguments.tensor(name, product_operand(dtype, order));
         let [a, b] = operation.dtypes();
@@ -43,7 +43,7 @@ impl Product {
             a.strides.batch = patches.lines_of_group(); // a batch entry is a group, whose filters lie beside each other
         }
         let scales = [0, 1].map(|i| BlockScales::of(operation, i, arguments));
-        let scores = Scores::of(operation, shape, arguments);
+        let scores = AttentionScores::of(operation, shape, arguments, precision);
         Some(Product { a, b, k: shape.k, accumulator: operation.accumulator(), patches, scales, scores })
     }
 
@@ -203,7 +203,7 @@ impl<T: Term> Accumulators for Panels<T> {
 
 impl<T: Term> Panels<T> {
     /// The accumulators of an attention, sequence by sequence.
-    fn attend(&mut self, scores: &Scores, product: &Product, arguments: &Arguments, tile: &EvalTile) {
+    fn attend(&mut self, scores: &AttentionScores, product: &Product, arguments: &Arguments, tile: &EvalTile) {
         for (rows, keys) in scores.sequences(tile.rows.clone()) {
             for start in keys.clone().step_by(CHUNK) {
                 let terms = start..keys.end.min(start + CHUNK);

@@ -3,7 +3,7 @@
 use crate::args::{Args, Bound, BoundTensor, Given, HostArgs, HostBuffer, Tensor as Claim};
 use crate::check::Checked;
 use crate::dtype::DType;
-use crate::ir::axes::{Axes, M, N};
+use crate::ir::axes::{Axes, L, M, N, S};
 use crate::ir::{Constant, Operand, Order, Reduction, Sink, SinkKind};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -14,10 +14,12 @@ pub(super) struct Strides {
     pub row: usize,
     pub column: usize,
     pub batch: usize,
+    /// From one sequence of an attention to the next, in an operand of its function of scores.
+    pub sequence: usize,
 }
 
 impl Strides {
-    fn of(operand: Operand, bound: &BoundTensor) -> Strides {
+    fn of(operand: Operand, bound: &BoundTensor, heads: usize) -> Strides {
         let matrix = operand.axes.is_matrix();
         let outer = if matrix { bound.leading_dimension } else { 1 };
         let (row, column) = match operand.order {
@@ -25,7 +27,13 @@ impl Strides {
             _ => (outer, 1),
         };
         let along = |axis, stride| if operand.axes.contains(axis) { stride } else { 0 };
-        Strides { row: along(M, row), column: along(N, column), batch: bound.batch_stride }
+        let entries = if operand.axes.contains(L) { heads } else { 1 };
+        Strides {
+            row: along(M, row),
+            column: along(N, column),
+            batch: along(L, bound.batch_stride),
+            sequence: along(S, entries * bound.batch_stride),
+        }
     }
 
     /// The element's index.
@@ -95,11 +103,13 @@ pub(super) struct Arguments<'a> {
     bound: Vec<(Arc<str>, Bound)>,
     memory: Vec<Memory<'a>>,
     pub origin: [i32; 3],
+    /// Batch entries of the problem.
+    entries: usize,
 }
 
 impl<'a> Arguments<'a> {
     /// Takes ownership of the buffers. Those that the epilogue writes are writable.
-    pub fn take(bound: Vec<(Arc<str>, Bound)>, args: HostArgs<'a>, epilogue: &Checked) -> Arguments<'a> {
+    pub fn take(bound: Vec<(Arc<str>, Bound)>, args: HostArgs<'a>, epilogue: &Checked, entries: usize) -> Arguments<'a> {
         let written = |name: &str| epilogue.argument(name).is_some_and(|(_, a)| a.role.is_written());
         let memory = args.given.into_iter().map(|(name, given)| match given {
             Given::Tensor { tensor: Claim { buffer: HostBuffer::Write(bytes), .. }, .. } if written(&name) => {
@@ -109,16 +119,16 @@ impl<'a> Arguments<'a> {
             Given::Tensor { tensor: Claim { buffer: HostBuffer::Read(bytes), .. }, .. } => Memory::Read(bytes),
             Given::Scalar(_) => Memory::Read(&[]),
         });
-        Arguments { memory: memory.collect(), bound, origin: args.origin }
+        Arguments { memory: memory.collect(), bound, origin: args.origin, entries }
     }
 
     /// Only reads the buffers.
-    pub fn view(bound: Vec<(Arc<str>, Bound)>, args: &'a HostArgs<'_>) -> Arguments<'a> {
+    pub fn view(bound: Vec<(Arc<str>, Bound)>, args: &'a HostArgs<'_>, entries: usize) -> Arguments<'a> {
         let memory = args.given.iter().map(|(_, given)| match given {
             Given::Tensor { tensor, .. } => Memory::Read(tensor.buffer.bytes()),
             Given::Scalar(_) => Memory::Read(&[]),
         });
-        Arguments { memory: memory.collect(), bound, origin: args.origin }
+        Arguments { memory: memory.collect(), bound, origin: args.origin, entries }
     }
 
     /// Adds writable memory and returns its index.
@@ -151,7 +161,10 @@ impl<'a> Arguments<'a> {
     /// An operand's memory and strides.
     pub fn tensor(&self, name: &str, operand: Operand) -> OperandView {
         match self.bound(name) {
-            Bound::Tensor(bound) => OperandView { memory: bound.given, dtype: bound.dtype, strides: Strides::of(operand, bound) },
+            Bound::Tensor(bound) => {
+                let strides = Strides::of(operand, bound, self.entries);
+                OperandView { memory: bound.given, dtype: bound.dtype, strides }
+            }
             Bound::Scalar(_) => unreachable!("binding refuses a scalar where memory is needed, and no output is left out"),
         }
     }
@@ -160,7 +173,7 @@ impl<'a> Arguments<'a> {
     pub fn table(&self, name: &str) -> (OperandView, usize) {
         match self.bound(name) {
             Bound::Tensor(bound) => {
-                let strides = Strides { row: 0, column: 0, batch: 0 };
+                let strides = Strides { row: 0, column: 0, batch: 0, sequence: 0 };
                 (OperandView { memory: bound.given, dtype: bound.dtype, strides }, bound.elements)
             }
             Bound::Scalar(_) => unreachable!("binding refuses a scalar where a table is needed"),

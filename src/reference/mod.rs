@@ -18,7 +18,8 @@
 //!    beyond the image. Its `b[k, column]` is the column's filter there. The column's group says which channels those are.
 //!    An attention's `a[row, k]` is the weight of a key for the row's query: the softmax of `scale * (query . key)` over the keys
 //!    of the query's sequence that it sees. It is computed in `f64` and rounded once to `f32`, and 0 for other keys. Values
-//!    of other sequences do not take part.
+//!    of other sequences do not take part. With a [function of scores](crate::Scores) each score is rounded to `f32`, and the
+//!    softmax is that of the function's results. Keys whose result is minus infinity have weight 0; if all have, so has the row.
 //! 2. **Every node** has one value. A load is the operand's element at the coordinates that it varies along, widened.
 //!    If the launch leaves the operand out, every element is the default, rounded to the operand's format. A coordinate
 //!    is an `i32`, counted from the launch's origin. A primitive is its row's value, computed in `f64` and rounded once
@@ -104,7 +105,7 @@ pub fn run(
     let epilogue = &inline(epilogue);
     let task = Task { operation, epilogue, shape, precision };
     let mut rooms = Rooms::of(task);
-    let mut arguments = Arguments::take(bound, args, epilogue);
+    let mut arguments = Arguments::take(bound, args, epilogue, shape.batch);
     let done = rooms.reduce(task, &mut arguments);
     let mut targets = Targets::default();
     for sink in epilogue.graph().sinks() {
@@ -193,7 +194,7 @@ impl Exact {
         let stored = matches!(kind, SinkKind::Store(_));
         let entries = if axes.contains(L) || stored && shape.batch == 0 { shape.batch } else { 1 };
         let stride = |axis, stride| if axes.contains(axis) { stride } else { 0 };
-        let strides = Strides { row: stride(M, columns), column: stride(N, 1), batch: stride(L, rows * columns) };
+        let strides = Strides { row: stride(M, columns), column: stride(N, 1), batch: stride(L, rows * columns), sequence: 0 };
         Exact { name: name.into(), values: vec![0.0; rows * columns * entries], strides }
     }
 
@@ -227,7 +228,7 @@ pub fn oracle(operation: Operation, epilogue: &Checked, shape: Shape, args: &Hos
     let mut outputs: Vec<Exact> = sinks.iter().map(|s| Exact::new(&s.name, shape, s.kind)).collect();
     let mut magnitude = Exact::new("magnitude", shape, SinkKind::Store(DType::F32.into()));
     let mut targets = Targets::default();
-    let mut arguments = Arguments::view(bound, args);
+    let mut arguments = Arguments::view(bound, args, shape.batch);
     let done = rooms.reduce(task, &mut arguments);
     for (sink, exact) in sinks.iter().zip(&mut outputs) {
         if let SinkKind::Bincount(_) = sink.kind {

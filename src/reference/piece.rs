@@ -6,6 +6,8 @@ use std::ops::Range;
 /// A piece of one batch entry of the output.
 pub(super) struct EvalTile {
     pub batch: usize,
+    /// The sequence, if it is a piece of the scores of an attention.
+    pub sequence: Option<usize>,
     pub rows: Range<usize>,
     pub columns: Range<usize>,
 }

@@ -75,7 +75,7 @@ fn extents(axes: Axes, shape: Shape) -> [usize; 3] {
 fn strides(axes: Axes, shape: Shape) -> Strides {
     let [rows, columns, _] = extents(axes, shape);
     let along = |axis, stride| if axes.contains(axis) { stride } else { 0 };
-    Strides { row: along(M, columns), column: along(N, 1), batch: along(L, rows * columns) }
+    Strides { row: along(M, columns), column: along(N, 1), batch: along(L, rows * columns), sequence: 0 }
 }
 
 /// The reducer that a sink of its results would have.

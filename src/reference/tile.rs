@@ -97,7 +97,7 @@ impl<'j, 'a> Job<'j, 'a> {
         let values = values.chain(reducers.iter().flat_map(|r| r.others.iter().copied()));
         let values = values.chain(counters.iter().map(|counter| counter.value));
         let program = EvalProgram::new(operation, epilogue, arguments, precision, values, done);
-        let product = Product::new(operation, shape, arguments);
+        let product = Product::new(operation, shape, arguments, precision);
         let mut job = Job { shape, arguments, program, product, precision, outputs, reducers, counters };
         let count = job.count();
         job.reducers.iter_mut().for_each(|r| r.partials.resize_with(count, Default::default));
@@ -126,7 +126,7 @@ impl<'j, 'a> Job<'j, 'a> {
     fn tile_at(&self, index: usize) -> EvalTile {
         let [rows, columns] = self.tiles();
         let (batch, row, column) = (index / (rows * columns), index / columns % rows, index % columns);
-        EvalTile { batch, rows: part(row, TILE[0], self.shape.m), columns: part(column, TILE[1], self.shape.n) }
+        EvalTile { batch, sequence: None, rows: part(row, TILE[0], self.shape.m), columns: part(column, TILE[1], self.shape.n) }
     }
 
     /// Computes and writes every output.

@@ -1,6 +1,8 @@
 // ---- values of the epilogue by how often they are computed: the number is that of the step in the plan's program ----
 struct TileValues {
     int batch;
+{% if of_scores %}    int sequence;
+{% endif -%}
 {% for pointer in batch_pointers %}    {{ pointer.declaration }} {{ pointer.name }};
 {% endfor -%}
 {% for member in tile_members %}    {{ member.declaration }} // {{ member.node }}

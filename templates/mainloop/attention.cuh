@@ -84,14 +84,20 @@ DEVICE int query_at(const Params& p, const TileOrigin& tile, int row) {
 struct Keys {
     const Element *first_key, *first_value;
     int query, seen, blocks;   // the tile's first query; keys that some of its queries see; blocks of them
-
+{% if bounded %}    int base;                  // the first key, before which its queries see none
+{% endif %}
     DEVICE Keys(const Params& p, const TileOrigin& tile) {
         const int sequence = tile.row / p.tile_queries;
         query = tile.row - sequence * p.tile_queries;
         seen = p.causal ? min(p.keys, min(query + BM, p.queries)) : p.keys;
-        blocks = (seen + KEYS - 1) / KEYS;
+{% if bounded %}        const scores::TileValues values = scores::epilogue_begin(p, tile.batch, sequence);
+        base = int(min(scores::first_key(p, values, query), i64(p.keys))) / KEYS * KEYS;
+        seen = int(max(i64(base), scores::end_of_keys(p, values, min(query + BM, p.queries) - 1, seen)));
+        blocks = (seen - base + KEYS - 1) / KEYS;
+        const i64 line = i64(sequence) * p.keys + base;
+{% else %}        blocks = (seen + KEYS - 1) / KEYS;
         const i64 line = i64(sequence) * p.keys;
-        first_key = static_cast<const Element*>(p.key) + (tile.batch * p.batch_stride_key + line * p.key_ld);
+{% endif %}        first_key = static_cast<const Element*>(p.key) + (tile.batch * p.batch_stride_key + line * p.key_ld);
         first_value = static_cast<const Element*>(p.b) + (tile.batch * p.batch_stride_b + line * p.ldb + tile.column);
     }
     DEVICE const Element* first_query(const Params& p, const TileOrigin& tile) const {
@@ -117,8 +123,8 @@ struct Ring {
     // Begins to copy the next block, if there is one.
     DEVICE void copy(const Params& p, const Keys& of, int block) {
         if (block < of.blocks) {
-            keys.run(next, p.keys - block * KEYS);
-            values.run(next + KEY_BYTES, p.keys - block * KEYS);
+            keys.run(next, p.keys - {% if bounded %}of.base - {% endif %}block * KEYS);
+            values.run(next + KEY_BYTES, p.keys - {% if bounded %}of.base - {% endif %}block * KEYS);
         }
         copy_async_commit();
         next = next == begin + (STAGES - 1) * STAGE_BYTES ? begin : next + STAGE_BYTES;
@@ -133,7 +139,8 @@ struct Softmax {
 
     // Minus infinity: the score of a key that is not seen.
     static DEVICE float nothing() { return __uint_as_float(0xff800000u); }
-    DEVICE Softmax(const Params& p) : scale(p.score_scale * 1.4426950408889634f) {   // powers of two
+    DEVICE Softmax(const Params& p) : scale({# -#}
+        {% if not scores %}p.score_scale * {% endif %}1.4426950408889634f) {   // powers of two
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) largest[r] = nothing(), sums[r] = 0.0f;
     }
@@ -156,14 +163,17 @@ struct Softmax {
             most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
             most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
             // Nothing is relative to a query that has seen nothing yet.
-            const float base = most == nothing() ? 0.0f : most * scale;
+{% if scores %}            // Differences come first: a bias may be so negative that its product with the scale is infinite.
+            const float base = most == nothing() ? 0.0f : most;
+            shrink[r] = exp2_fast((largest[r] - base) * scale);
+{% else %}            const float base = most == nothing() ? 0.0f : most * scale;
             shrink[r] = exp2_fast(fmaf(largest[r], scale, -base));
-            largest[r] = most;
+{% endif %}            largest[r] = most;
             float sum = 0.0f;
 #pragma unroll
             for (int j = 0; j < 4 * PAIRS_K; ++j) {
                 float& score = scores[r / 2][j / 2][r % 2 * 2 + j % 2];
-                score = exp2_fast(fmaf(score, scale, -base));
+                score = exp2_fast({% if scores %}(score - base) * scale{% else %}fmaf(score, scale, -base){% endif %});
                 sum += score;
             }
             sums[r] = fmaf(sums[r], shrink[r], sum);
@@ -176,17 +186,49 @@ struct Softmax {
             acc[i][j][c] *= shrink[2 * i + c / 2];
         }
     }
-    // Divides by the sum of all weights. Without keys there is nothing to take the mean of.
+    // Divides by the sum of all weights. Without keys{% if scores %}, or with all of them hidden,{% endif %} {# -#}
+    there is nothing to take the mean of.
     DEVICE void finish(bool any, float (&acc)[TILES_M][2 * PAIRS_N][4]) {
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) {
             float sum = sums[r] + __shfl_xor_sync(~0u, sums[r], 1);
             sum += __shfl_xor_sync(~0u, sum, 2);
-            shrink[r] = any ? 1.0f / sum : 0.0f;
+            shrink[r] = {% if scores %}any && sum != 0.0f{% else %}any{% endif %} ? 1.0f / sum : 0.0f;
         }
         rescale(acc);
     }
 };
+{% if scores %}// What the scores of a lane become.
+struct Function {
+    scores::TileValues tile;
+    scores::RowValues rows[Softmax::ROWS];
+    int query;
+
+    // `first` is the lane's first query.
+    DEVICE Function(const Params& p, const TileOrigin& origin, int first)
+        : tile(scores::epilogue_begin(p, origin.batch, origin.row / p.tile_queries)), query(first) {
+#pragma unroll
+        for (int r = 0; r < Softmax::ROWS; ++r) rows[r] = scores::epilogue_row(p, tile, {row(r), 0});
+    }
+    DEVICE int row(int r) const { return query + r * 8; }
+    DEVICE void apply(const Params& p, int first_key, float (&of)[TILES_M][2 * PAIRS_K][4]) const {
+#pragma unroll
+        for (int j = 0; j < 2 * PAIRS_K; ++j) {
+            const int key = first_key + j * 8 + threadIdx.x % 4 * 2;
+            const scores::ColumnValues column = scores::epilogue_column(p, tile, {query, key});
+#pragma unroll
+            for (int r = 0; r < Softmax::ROWS; ++r) {
+                float(&score)[4] = of[r / 2][j];
+                float strip[scores::STRIP] = {score[r % 2 * 2] * p.score_scale, score[r % 2 * 2 + 1] * p.score_scale};
+                const scores::Fetched fetched = scores::epilogue_fetch(p, tile, {row(r), key});
+                scores::epilogue_visit(p, tile, column, rows[r], fetched, {row(r), key}, strip);
+                score[r % 2 * 2] = strip[0];
+                score[r % 2 * 2 + 1] = strip[1];
+            }
+        }
+    }
+};
+{% endif -%}
 // Weights of 16 keys as the left operand of a product: the accumulators of the one before it, in pairs.
 DEVICE void weights_of(u32 (&a)[4], const float (&scores)[2 * PAIRS_K][4], int step) {
 #pragma unroll

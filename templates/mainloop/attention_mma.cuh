@@ -12,6 +12,8 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
     const int query = keys.query + warp * WARP_M;   // the warp's first one
 
     Softmax softmax(p);
+{% if scores %}    const Function function(p, tile, query + lane / 4);
+{% endif -%}
 #pragma unroll 1
     for (int block = 0; block < keys.blocks; ++block) {
         // The block has arrived for every thread, and no thread reads the one before it any more.
@@ -37,8 +39,9 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[TIL
                 }
             }
         }
-        if ((block + 1) * KEYS > p.keys || p.causal && (block + 1) * KEYS > query + 1)
-            Softmax::hide(p, block * KEYS, query + lane / 4, scores);
+{% if scores %}        function.apply(p, {{ block_key }}, scores);
+{% endif %}        if ({{ block_end }} > p.keys || p.causal && {{ block_end }} > query + 1)
+            Softmax::hide(p, {{ block_key }}, query + lane / 4, scores);
         softmax.weigh(scores);
         softmax.rescale(acc);
 #pragma unroll

@@ -50,9 +50,11 @@ DEVICE void accumulate(const Params& p, const TileOrigin& tile, Accum (&acc)[1][
         wgmma_commit();
     };
     Softmax softmax(p);
-    auto weigh = [&](int block, float (&scores)[1][2 * PAIRS_K][4], u32 (&weights)[PAIRS_K][4]) {
-        if ((block + 1) * KEYS > p.keys || p.causal && (block + 1) * KEYS > query + 1)
-            Softmax::hide(p, block * KEYS, query + lane / 4, scores);
+{% if scores %}    const Function function(p, tile, query + lane / 4);
+{% endif %}    auto weigh = [&](int block, float (&scores)[1][2 * PAIRS_K][4], u32 (&weights)[PAIRS_K][4]) {
+{% if scores %}        function.apply(p, {{ block_key }}, scores);
+{% endif %}        if ({{ block_end }} > p.keys || p.causal && {{ block_end }} > query + 1)
+            Softmax::hide(p, {{ block_key }}, query + lane / 4, scores);
         softmax.weigh(scores);
 #pragma unroll
         for (int step = 0; step < PAIRS_K; ++step) weights_of(weights[step], scores[0], step);

@@ -16,7 +16,7 @@ use postlude::check::Argument;
 use postlude::plan::{Mainloop, Math, Passes, Place, Tile, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
-use postlude::{Attention, Blocks, GradientOf};
+use postlude::{Attention, Blocks, GradientOf, Scores};
 use postlude::{PoolKind, Pooling};
 use program::Program;
 
@@ -122,7 +122,9 @@ impl Case {
     fn launch(&self, kernels: &Kernels, shape: Shape) -> Result<(), String> {
         // Of a scalar the launch writes the default: the kernel sees no difference.
         let may = |argument: &&Argument| argument.need.default().is_some() && argument.role.operand().is_some();
-        let optional = self.gemm.epilogue().arguments().iter().filter(may);
+        let scores = self.gemm.operation().attention().and_then(|attention| attention.function());
+        let of_scores = scores.map_or(&[][..], |scores| scores.arguments());
+        let optional = self.gemm.epilogue().arguments().iter().chain(of_scores).filter(may);
         let names: Vec<&str> = optional.map(|argument| &*argument.name).collect();
         let odd = |odd: usize| names.iter().copied().skip(odd).step_by(2).collect();
         self.launch_without(kernels, shape, &[])?;
@@ -500,6 +502,57 @@ fn attentions() -> Vec<Case> {
         attention("attention_whole_tiles", F16, Attention::new(32).sequences(2), 128, vec![Shape::new(2 * 128, 32, 2 * 80)]),
         attention("attention_columns", F16, Attention::new(64), 64, vec![Shape::new(40, 200, 100)]),
     ]
+    .into_iter()
+    .chain(functions_of_scores())
+    .collect()
+}
+
+/// Functions of scores with every kind of argument, on tiles whose lanes hold one and several fragments of queries.
+fn functions_of_scores() -> Vec<Case> {
+    let batched = |m, n, k| Shape::new(m, n, k).batched(2);
+    let scores = |build: for<'g> fn(&'g Builder) -> Expr<'g>| Scores::build(build).unwrap();
+    let vectors = scores(|s| {
+        let bias = s.load("slopes", F32.over(L)) * (s.column() - s.row()).cast(F32) * 0.125 + s.load("queries", F32.over(M | S));
+        let padding = s.load("seen", Bool.over(N | S)).select(0.0, f32::NEG_INFINITY);
+        s.acc() + bias + padding + s.load_or("keys_of_heads", F16.over(N | L), 0.5) + s.load("entry", F32.over(L | S))
+    });
+    let matrices = scores(|s| {
+        let bias = s.load("of_heads", F16) + s.load("both", F32.over(M | N | L | S)) * s.scalar("by", F32);
+        let turned = s.load_or("turned", F32.over(M | N | S).column_major(), 0.25);
+        (s.load("mask", Bits8.over(M | N)) & s.row().ne(3)).select(s.acc() + bias - turned, f32::NEG_INFINITY)
+    });
+    let cap = scores(|s| {
+        let back = s.row() - s.column();
+        let near = (back.ge(-4) & back.lt(30)) | s.sequence().eq(1);
+        near.select((s.acc() * 0.25).tanh() * 4.0, f32::NEG_INFINITY)
+    });
+    let window = scores(|s| {
+        let back = s.row() - s.column();
+        (back.ge(-3) & back.lt(20) & s.column().lt(100)).select(s.acc(), f32::NEG_INFINITY)
+    });
+    let regions = scores(|s| {
+        let z = s.acc().region(s.row().lt(20), |z| z.sigmoid() * 3.0).otherwise(|z| z.tanh().exp());
+        z + s.gather("table", F32, (s.column() - s.row()) % 6 + 5)
+    });
+    let negative = scores(|s| s.column().lt(9).select(f32::MIN, s.acc() - 1e9));
+    let of = |width: usize, scores: &Scores| Attention::new(width).scores(scores);
+    vec![
+        attention("scores_vectors", F16, of(64, &vectors), 64, vec![batched(100, 64, 130)]),
+        attention("scores_vectors_of_sequences", BF16, of(32, &vectors).sequences(3), 128, vec![batched(3 * 50, 32, 3 * 71)]),
+        attention("scores_matrices", F16, of(64, &matrices), 32, vec![batched(70, 64, 90), batched(33, 64, 77)]),
+        attention("scores_matrices_of_sequences", F16, of(64, &matrices).sequences(2), 64, vec![batched(2 * 40, 64, 2 * 70)]),
+        attention("scores_causal", F16, of(64, &cap).causal().sequences(2), 64, vec![batched(2 * 77, 64, 2 * 77)]),
+        attention("scores_window", F16, of(64, &window), 64, vec![batched(300, 64, 400), batched(70, 64, 40)]),
+        attention(
+            "scores_window_of_sequences",
+            F16,
+            of(64, &window).sequences(2).causal(),
+            32,
+            vec![batched(2 * 150, 64, 2 * 130)],
+        ),
+        attention("scores_regions", F16, of(24, &regions), 128, vec![batched(130, 40, 70), Shape::new(5, 8, 0)]),
+        attention("scores_negative", F16, of(64, &negative), 64, vec![Shape::new(70, 64, 9), Shape::new(70, 64, 80)]),
+    ]
 }
 
 /// A few rows against a matrix that passes through once.
@@ -793,6 +846,7 @@ checks! {
     gradients_of_filters: "grad_filters";
     windows_that_become_one_number: "pool_";
     attention_without_scores_in_memory: "attention_";
+    functions_of_scores_in_attention: "scores_";
     rows_that_wait_for_what_they_come_to: "stages";
     matrices_that_wait_for_what_they_come_to: "whole_matrices";
     bands_that_wait_for_what_they_come_to: "groups_";

@@ -200,7 +200,8 @@ impl Program {
         let plan = &self.plan;
         let seen = plan.seen(shape);
         let operands = slots.len() - plan.arguments.len();
-        let argument = |i: usize| slots.iter().position(|slot| slot.name == plan.arguments[i].name).unwrap();
+        let name = |i: usize| &plan.all_arguments().nth(i).unwrap().name;
+        let argument = |i: usize| slots.iter().position(|slot| slot.name == *name(i)).unwrap();
         let operand = |i: usize| if plan.transposed && operands >= 2 { 1 - i } else { i };
         let scale = |field: ScaleField| {
             let name = ScaleField { operand: operand(field.operand), ..field }.name();
@@ -252,7 +253,7 @@ impl Program {
                 FieldValue::BatchStride(i) => put(&(strides(argument(i)).1 as u64).to_le_bytes()),
                 FieldValue::Wide(i) => {
                     let (_, _, ld, batch) = strides(argument(i));
-                    let needs = plan.arguments[i].role.operand().unwrap().dtype.bytes(plan.strip).min(16);
+                    let needs = plan.wide_access_to(i);
                     put(&u32::from(ld.is_multiple_of(needs) && batch.is_multiple_of(needs)).to_le_bytes());
                 }
                 FieldValue::Length(i) => {

@@ -8,7 +8,7 @@ use postlude::plan::Mainloop;
 use postlude::prelude::*;
 
 /// Runs everything on threads of their own, since compiling takes the time.
-fn run_all(cases: &[Case]) {
+pub fn run_all(cases: &[Case]) {
     let failures = std::thread::scope(|scope| {
         let runs: Vec<_> = cases.iter().map(|case| scope.spawn(|| case.run())).collect();
         runs.into_iter().filter_map(|run| run.join().err()).count()

@@ -47,6 +47,7 @@ mod regions;
 mod repack;
 mod rig;
 mod rows;
+mod scores;
 mod shapes;
 mod split;
 mod strides;

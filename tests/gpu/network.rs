@@ -10,7 +10,7 @@ mod networks;
 use crate::case::Case;
 use crate::convolutions::run_all;
 use crate::rig::gpu;
-use graphs::{Named, encoder, mlp, mlp_inputs, numbers, scaled, tensor};
+use graphs::{Named, encoder, mlp, mlp_inputs, numbers, padded_encoder, scaled, tensor};
 use networks::{Images, mobilenet_v2, resnet, unet, vgg16};
 use postlude::cudarc::driver::CudaContext;
 use postlude::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
@@ -59,6 +59,21 @@ fn encoder_layers() {
         for (batch, length, heads, head) in [(1, 64, 4, 32), (3, 40, 2, 64), (2, 33, 3, 24)] {
             let network = encoder(format, batch, length, heads, head);
             check(&network, &[("x", tensor(format, &[batch, length, heads * head], 1))], tolerance);
+        }
+    }
+}
+
+/// Sequences of several lengths: the mask is read in the kernel of the attention.
+#[test]
+fn padded_encoder_layers() {
+    for (format, tolerance) in [(F16, 2e-2), (BF16, 6e-2)] {
+        for (batch, length, heads, head) in [(1, 64, 4, 32), (3, 40, 2, 64), (2, 33, 3, 24)] {
+            let network = padded_encoder(format, batch, length, heads, head);
+            let words = |i: usize| f64::from(u8::from(i % length < length / 2 + 5 * (i / length)));
+            let mask: Vec<f64> = (0..batch * length).map(words).collect();
+            let mask = Tensor::of_numbers(format, &[batch, 1, 1, length], &mask).unwrap();
+            let x = tensor(format, &[batch, length, heads * head], 1);
+            check(&network, &[("x", x), ("mask", mask)], tolerance);
         }
     }
 }

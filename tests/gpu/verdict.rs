@@ -296,6 +296,13 @@ impl Expected {
     }
 }
 
+/// Arguments with the scalars of some names.
+fn with_scalars<'a>(case: &Case, args: HostArgs<'a>, is_wanted: impl Fn(&str) -> bool) -> HostArgs<'a> {
+    let mut own = case.clone();
+    own.scalars.retain(|name, _| is_wanted(name));
+    own.with_scalars(args)
+}
+
 /// The accumulator and its magnitude.
 fn product(case: &Case, given: &[Buffer]) -> Result<Oracle, String> {
     let dtype = case.gemm.operation().accumulator().storage();
@@ -308,6 +315,8 @@ fn product(case: &Case, given: &[Buffer]) -> Result<Oracle, String> {
         let name = b.name.clone();
         args.input(&name, b.host())
     });
+    // A function of scores may have scalars.
+    let args = with_scalars(case, args, |name| case.gemm.epilogue().checked().argument(name).is_none());
     let args = args.output("d", Tensor::of_bytes_mut(dtype, &mut d));
     reference::oracle(case.gemm.operation(), identity.checked(), case.shape, &args).map_err(|e| e.to_string())
 }
@@ -318,7 +327,9 @@ fn pointwise(case: &Case, given: &[Buffer], epilogue: &Epilogue, accumulator: &[
     let dtype = case.gemm.operation().accumulator().storage();
     let mut a = vec![0; dtype.bytes(accumulator.len())];
     accumulator.iter().enumerate().for_each(|(i, x)| dtype.write(&mut a, i, *x));
-    let args = case.host(&mut others).input("a", Tensor::of_bytes(dtype, &a));
+    let mut own = case.clone();
+    own.scalars.retain(|name, _| epilogue.checked().argument(name).is_some());
+    let args = own.host(&mut others).input("a", Tensor::of_bytes(dtype, &a));
     let operation = Operation::Pointwise { dtype, order: Order::RowMajor };
     reference::oracle(operation, epilogue.checked(), case.shape, &args).map_err(|e| e.to_string())
 }

@@ -1,9 +1,9 @@
 //! Attention: two products with a softmax between them become one kernel, where kernels take such heads.
 
 use crate::fused::agrees;
-use crate::graphs::{encoder, tensor};
+use crate::graphs::{encoder, padded_encoder, tensor};
 use postlude::Operation;
-use postlude::network::{Network, Tensor};
+use postlude::network::{Attributes, Network, NetworkBuilder, Tensor, Value};
 use postlude::prelude::*;
 
 /// The attentions among the kernels of a network.
@@ -79,4 +79,119 @@ fn encoder_layers() {
         let copies = fused.kernels().filter(|kernel| matches!(kernel.gemm.operation(), Operation::Pointwise { .. })).count();
         assert_eq!((copies, fused.kernels().count()), (2, 7), "two norms, and no copy\n{}", fused.explain());
     }
+}
+
+/// The scores of heads with something between the products, `[batch, heads, queries, keys]`.
+type Between = for<'g> fn(&'g NetworkBuilder, Value<'g>) -> Value<'g>;
+
+const SHAPE: [usize; 4] = [2, 3, 5, 16];
+const KEYS: usize = 7;
+
+fn between(between: Between) -> Network {
+    let [batch, heads, queries, width] = SHAPE;
+    Network::build(|g| {
+        let q = g.input("q", F16, (batch, heads, queries, width));
+        let k = g.input("k", F16, (batch, heads, KEYS, width));
+        let v = g.input("v", F16, (batch, heads, KEYS, width));
+        let scores = between(g, q.matmul(k.transpose(&[0, 1, 3, 2])) / g.number(F16, 4.0));
+        g.output("y", scores.softmax(-1).matmul(v));
+    })
+    .unwrap()
+}
+
+fn to(format: &str) -> Attributes {
+    Attributes::new().with("to", format)
+}
+
+/// Ones, but for some of a few keys at the end.
+fn seen(format: DType, shape: &[usize]) -> Tensor {
+    let numbers: Vec<f64> = (0..shape.iter().product()).map(|i| f64::from(u8::from(i % 7 < 3 + i / 7 % 4))).collect();
+    Tensor::of_numbers(format, shape, &numbers).unwrap()
+}
+
+/// What is fused is one kernel of attention, and the fused network computes the same.
+fn fused(network: &Network, further: &[(&'static str, Tensor)]) {
+    let fused = network.fuse().unwrap();
+    assert_eq!((attentions(network), fused.kernels().count()), (1, 1), "{}", fused.explain());
+    assert!(fused.explain().contains("with a function of scores"), "{}", fused.explain());
+    let inputs: Vec<(&'static str, Tensor)> = inputs(F16, SHAPE, KEYS).into_iter().chain(further.iter().cloned()).collect();
+    agrees(network, &inputs, 1e-2);
+}
+
+#[test]
+fn masks_biases_and_caps_are_functions_of_scores() {
+    let [batch, heads, queries, _] = SHAPE;
+    // (1 - mask) * -10000, as BERT's exports have it.
+    let padded = between(|g, scores| {
+        let mask = g.input("mask", F16, (SHAPE[0], 1, 1, KEYS));
+        scores + (g.number(F16, 1.0) - mask) * g.number(F16, -10000.0)
+    });
+    fused(&padded, &[("mask", seen(F16, &[batch, 1, 1, KEYS]))]);
+    let chosen = between(|g, scores| {
+        let mask = g.input("mask", Bool, (SHAPE[0], 1, SHAPE[2], KEYS));
+        mask.apply("Where", &[scores, g.number(F16, -1e4)], Attributes::new())
+    });
+    fused(&chosen, &[("mask", seen(Bool, &[batch, 1, queries, KEYS]))]);
+    let biased = between(|g, scores| scores + g.input("bias", F16, (SHAPE[1], SHAPE[2], KEYS)));
+    fused(&biased, &[("bias", tensor(F16, &[heads, queries, KEYS], 8))]);
+    let of_all =
+        between(|g, scores| scores + g.input("bias", BF16, (SHAPE[0], SHAPE[1], SHAPE[2], KEYS)).apply("Cast", &[], to("f16")));
+    fused(&of_all, &[("bias", tensor(BF16, &[batch, heads, queries, KEYS], 8))]);
+    let capped = between(|g, scores| (scores / g.number(F16, 2.0)).tanh() * g.number(F16, 2.0));
+    fused(&capped, &[]);
+    let several = between(|g, scores| {
+        let slopes = g.input("slopes", F16, (SHAPE[1], 1, 1)) * g.input("distances", F16, (SHAPE[2], KEYS));
+        (scores + slopes).tanh() * scores
+    });
+    let further = [("slopes", tensor(F16, &[heads, 1, 1], 4)), ("distances", tensor(F16, &[queries, KEYS], 5))];
+    fused(&several, &further);
+}
+
+/// Casts to f32 around the softmax, as exports of 16-bit models have them.
+#[test]
+fn a_softmax_in_more_bits() {
+    let [batch, heads, queries, width] = SHAPE;
+    let network = Network::build(|g| {
+        let q = g.input("q", F16, (batch, heads, queries, width));
+        let k = g.input("k", F16, (batch, heads, KEYS, width));
+        let v = g.input("v", F16, (batch, heads, KEYS, width));
+        let scores = (q.matmul(k.transpose(&[0, 1, 3, 2])) * g.number(F16, 0.25)).apply("Cast", &[], to("f32"));
+        g.output("y", scores.softmax(-1).apply("Cast", &[], to("f16")).matmul(v));
+    });
+    let network = network.unwrap();
+    let explained = network.fuse().unwrap().explain();
+    assert!(attentions(&network) == 1 && !explained.contains("function of scores"), "{explained}");
+    agrees(&network, &inputs(F16, SHAPE, KEYS), 1e-2);
+}
+
+/// An encoder whose sequences are padded: heads beside each other, and a mask for each sequence.
+#[test]
+fn padded_encoder_layers() {
+    for batch in [1, 3] {
+        let network = padded_encoder(F16, batch, 6, 2, 16);
+        let fused = network.fuse().unwrap();
+        assert_eq!(attentions(&network), 1, "{}", fused.explain());
+        assert_eq!(fused.kernels().count(), 7, "no kernel for the mask\n{}", fused.explain());
+        let mask: Vec<f64> = (0..batch * 6).map(|i| f64::from(u8::from(i % 6 < 3 + i / 6))).collect();
+        let mask = Tensor::of_numbers(F16, &[batch, 1, 1, 6], &mask).unwrap();
+        agrees(&network, &[("x", tensor(F16, &[batch, 6, 32], 1)), ("mask", mask)], 2e-2);
+    }
+}
+
+#[test]
+fn what_stands_between_and_is_no_function_is_named() {
+    let explained = |network: &Network| {
+        assert_eq!(attentions(network), 0);
+        network.fuse().unwrap().explain()
+    };
+    let read = between(|g, scores| {
+        g.output("scores", scores);
+        scores + g.number(F16, 1.0)
+    });
+    assert!(explained(&read).contains("something else reads the scores"), "{}", explained(&read));
+    let reduced = between(|_, scores| scores - scores.apply("ReduceMax", &[], Attributes::new()));
+    let why = explained(&reduced);
+    assert!(why.contains("something else reads the scores"), "{why}");
+    let wide = heads(F16, [1, 2, 5, 136], 6, true);
+    assert!(explained(&wide).contains("heads of up to 128 elements"), "{}", explained(&wide));
 }

@@ -45,13 +45,29 @@ fn norm<'g>(g: &'g NetworkBuilder, format: DType, x: Value<'g>, name: &str, widt
 
 /// A layer of a transformer's encoder: attention and a GELU MLP, each with a residual and a layer norm behind it.
 pub fn encoder(format: DType, batch: usize, length: usize, heads: usize, head: usize) -> Network {
+    layer(format, [batch, length, heads, head], |_, scores| scores)
+}
+
+/// The same for sequences that end early: `mask` is 1 where there is a word, and 0 behind the last one.
+pub fn padded_encoder(format: DType, batch: usize, length: usize, heads: usize, head: usize) -> Network {
+    layer(format, [batch, length, heads, head], |g, scores| {
+        let mask = g.input("mask", format, (batch, 1, 1, length));
+        scores + (g.number(format, 1.0) - mask) * g.number(format, -10000.0)
+    })
+}
+
+fn layer(
+    format: DType,
+    [batch, length, heads, head]: [usize; 4],
+    masked: impl for<'g> FnOnce(&'g NetworkBuilder, Value<'g>) -> Value<'g>,
+) -> Network {
     let width = heads * head;
     let sizes = [batch, length, heads, head].map(|x| x as i64);
     Network::build(|g| {
         let x = g.input("x", format, (batch, length, width));
         let [q, k, v] = ["q", "k", "v"].map(|name| project(g, format, x, name, [width, width]).reshape(&sizes));
         let (q, k, v) = (q.transpose(&[0, 2, 1, 3]), k.transpose(&[0, 2, 3, 1]), v.transpose(&[0, 2, 1, 3]));
-        let scores = (q.matmul(k) * g.number(format, 1.0 / (head as f64).sqrt())).softmax(-1);
+        let scores = masked(g, q.matmul(k) * g.number(format, 1.0 / (head as f64).sqrt())).softmax(-1);
         let mixed = scores.matmul(v).transpose(&[0, 2, 1, 3]).reshape(&[sizes[0], sizes[1], width as i64]);
         let attended = norm(g, format, x + project(g, format, mixed, "o", [width, width]), "norm1", width);
         let hidden = project(g, format, attended, "up", [width, 4 * width]).gelu();

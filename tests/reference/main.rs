@@ -20,4 +20,5 @@ mod products;
 mod reductions;
 mod rows;
 mod scaled;
+mod scores;
 mod support;

@@ -20,6 +20,7 @@ pub fn evaluate(checked: &Checked, row: i32, column: i32, batch: i32) -> Vec<f64
             Node::Coordinate(Coordinate::Row) => f64::from(row),
             Node::Coordinate(Coordinate::Column) => f64::from(column),
             Node::Coordinate(Coordinate::Batch) => f64::from(batch),
+            Node::Coordinate(Coordinate::Sequence) => leaf("sequence"),
             Node::Scalar { name, .. } | Node::Load { name, .. } => leaf(name),
             Node::Gather { name, args, .. } => leaf(name) + values[args[0].index()] / 4.0,
             Node::Apply { op, args } => match op.row().eval_i32 {

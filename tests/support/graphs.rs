@@ -348,12 +348,7 @@ impl Maker {
     }
 
     fn coordinate(&mut self, coordinate: Coordinate) -> Value {
-        let axes = match coordinate {
-            Coordinate::Row => M,
-            Coordinate::Column => N,
-            Coordinate::Batch => L,
-        };
-        self.add(Node::Coordinate(coordinate), ValueType::I32, axes)
+        self.add(Node::Coordinate(coordinate), ValueType::I32, coordinate.axis())
     }
 
     fn scalar(&mut self, value: ValueType) -> Value {
@@ -406,7 +401,7 @@ impl Maker {
                 self.scalar(pick(&VALUES, step.bits));
             }
             Kind::Coordinate => {
-                self.coordinate(pick(&Coordinate::ALL, step.bits));
+                self.coordinate(pick(&Coordinate::OF_OUTPUT, step.bits));
             }
             Kind::Constant => {
                 let (value, bits) = (pick(&VALUES, step.bits), step.bits.rotate_right(2));

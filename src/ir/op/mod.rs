@@ -190,11 +190,13 @@ macro_rules! primitives {
 }
 pub(crate) use primitives;
 
+mod condition;
 mod laws;
 mod signature;
 mod table;
 mod values;
 
+pub(crate) use condition::Condition;
 pub use signature::Signature;
 pub use table::Op;
 pub(crate) use table::primitive_methods;

@@ -44,6 +44,9 @@ impl Fused {
         if did.attentions > 0 {
             let _ = writeln!(out, "{} attentions take the place of two products and a softmax each", did.attentions);
         }
+        for (name, why) in &did.unattended {
+            let _ = writeln!(out, "{} and the softmax before it are not one attention: {why}", word(name));
+        }
         let _ = writeln!(
             out,
             "{} nodes, of which {} were folded, {} shared, {} dead, {} batch norms and {} products beside others; {} are views",

@@ -20,7 +20,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 /// A tensor that a kernel reads or writes.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     /// Its name among the kernel's arguments.
     pub name: String,
@@ -157,6 +157,7 @@ pub(super) fn kernel(group: &Group, parts: &Parts<'_>) -> Result<Kernel, String>
                 written: false,
             });
         }
+        accesses.borrow_mut().extend(product.further.iter().cloned());
     }
     let fault: RefCell<Option<String>> = RefCell::default();
     let built = Epilogue::build_lenient(|e| {

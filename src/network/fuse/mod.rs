@@ -125,8 +125,12 @@ impl Network {
             let stuck = stuck_operands(&network, &grouping, &forced);
             if stuck.is_empty() {
                 // Two products and a softmax take tensors that an attention does not.
-                if grouping.groups.iter().any(|group| is_attention_alone(&network, group)) {
-                    return self.fuse_for(false);
+                let alone: Vec<(String, String)> =
+                    grouping.groups.iter().filter_map(|group| attention_alone(&network, group)).collect();
+                if !alone.is_empty() {
+                    let mut fused = self.fuse_for(false)?;
+                    fused.simplified.unattended = alone;
+                    return Ok(fused);
                 }
                 return Fused::of(network, grouping, simplified);
             }
@@ -137,10 +141,12 @@ impl Network {
     }
 }
 
-/// Whether a group is an attention without a kernel.
-fn is_attention_alone(network: &Network, group: &group::Group) -> bool {
-    let attends = |id: &NodeId| matches!(network.graph().node(*id).kind(), Kind::Anchor(Anchor::Attention));
-    matches!(group.kind, GroupKind::Alone(_)) && group.nodes.iter().any(attends)
+/// The name of an attention without a kernel, if a group is one, and why it has none.
+fn attention_alone(network: &Network, group: &group::Group) -> Option<(String, String)> {
+    let GroupKind::Alone(why) = &group.kind else { return None };
+    let mut nodes = group.nodes.iter().map(|id| network.graph().node(*id));
+    let attention = nodes.find(|node| matches!(node.kind(), Kind::Anchor(Anchor::Attention)))?;
+    Some((attention.name.to_string(), why.clone()))
 }
 
 /// Edges that a caller gets, which have to lie in order.

@@ -2,6 +2,7 @@
 //! own.
 
 use super::attention;
+use super::kernel::Access;
 use super::space::{Space, matrix};
 use super::view::{View, collapsed};
 use super::windows;
@@ -29,6 +30,8 @@ pub(super) struct Product {
     pub shape: Shape,
     /// `a`, `b` of a product, and the keys of an attention.
     pub operands: Vec<Matrix>,
+    /// What a function of scores reads.
+    pub further: Vec<Access>,
 }
 
 /// Why no kernel serves a product.
@@ -145,5 +148,5 @@ fn matrices(network: &Network, node: &Node, views: &HashMap<EdgeId, View>) -> Re
     let shape = Shape { k: k.0, ..extents };
     let operands =
         vec![Matrix { view: a, ld: ld_a, batch_stride: batches[0] }, Matrix { view: b, ld: ld_b, batch_stride: batches[1] }];
-    Ok(Product { operation, space, shape, operands })
+    Ok(Product { operation, space, shape, operands, further: Vec::new() })
 }

@@ -44,6 +44,18 @@ pub(super) fn matrix(rows: usize, columns: usize, [row, column]: [usize; 2]) -> 
     }
 }
 
+/// The axes, order and leading dimension of an operand with these strides along rows and columns, of which 0 is none.
+pub(super) fn operand_of(rows: usize, columns: usize, strides: [usize; 2]) -> Option<(Axes, Order, Option<usize>)> {
+    match strides {
+        [0, 0] => Some((Axes::NONE, Order::RowMajor, None)),
+        [0, 1] => Some((N, Order::RowMajor, None)),
+        [1, 0] => Some((M, Order::RowMajor, None)),
+        [row, 1] if row >= columns => Some((Axes::MN, Order::RowMajor, Some(row))),
+        [1, column] if column >= rows => Some((Axes::MN, Order::ColumnMajor, Some(column))),
+        _ => None,
+    }
+}
+
 impl Space {
     pub fn new(shape: &[usize], rows: usize, columns: usize) -> Space {
         Space::ordered(shape, (0..shape.len()).collect(), rows, columns)
@@ -110,14 +122,7 @@ impl Space {
     pub fn place(&self, view: &View, dtype: DType) -> Placement {
         let Some([batch, row, column]) = self.strides(view) else { return Placement::Table };
         let Shape { m, n, .. } = self.extents();
-        let (axes, order, ld) = match (row, column) {
-            (0, 0) => (Axes::NONE, Order::RowMajor, None),
-            (0, 1) => (N, Order::RowMajor, None),
-            (1, 0) => (M, Order::RowMajor, None),
-            (row, 1) if row >= n => (Axes::MN, Order::RowMajor, Some(row)),
-            (1, column) if column >= m => (Axes::MN, Order::ColumnMajor, Some(column)),
-            _ => return Placement::Table,
-        };
+        let Some((axes, order, ld)) = operand_of(m, n, [row, column]) else { return Placement::Table };
         let axes = if batch == 0 { axes } else { axes.union(L) };
         let batch_stride = (batch != 0).then_some(batch);
         Placement::Operand { operand: Operand { dtype, axes, order }, ld, batch_stride }

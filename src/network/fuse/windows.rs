@@ -79,7 +79,7 @@ pub(super) fn convolution(network: &Network, node: &Node, views: &HashMap<EdgeId
     let convolution = Convolution::new(measures).map_err(|fault| fault.to_string())?;
     let operands = vec![images(x, 0)?, filters(w, 1)?];
     let (operation, shape) = (Operation::Convolution { dtype, convolution }, convolution.shape());
-    Ok(Product { operation, space: space(&e.shape()), shape, operands })
+    Ok(Product { operation, space: space(&e.shape()), shape, operands, further: Vec::new() })
 }
 
 /// A gradient of a `Conv`: of its images, or of its filters.
@@ -114,7 +114,7 @@ pub(super) fn gradient(
         // Rows are filters, columns are their elements.
         GradientOf::Filters => (Space::ordered(&found, channels_last(found.len()), 0, 1), images(b, 1)?),
     };
-    Ok(Product { operation, space, shape, operands: vec![images(dy, 0)?, b] })
+    Ok(Product { operation, space, shape, operands: vec![images(dy, 0)?, b], further: Vec::new() })
 }
 
 /// The axes that a reduction goes over, if they are all of an image's and the channels' are not among them.
@@ -185,5 +185,5 @@ pub(super) fn pool(network: &Network, node: &Node, views: &HashMap<EdgeId, View>
     // A reduction may drop the axes that it went over.
     let kept = network.type_of(node.outputs[0]).shape().is_some_and(|shape| shape == pooled);
     let space = if kept { space(&pooled) } else { Space::new(&pooled[..2], 0, 1) };
-    Ok(Product { operation: Operation::Pool { dtype, pooling }, space, shape: pooling.shape(), operands })
+    Ok(Product { operation: Operation::Pool { dtype, pooling }, space, shape: pooling.shape(), operands, further: Vec::new() })
 }

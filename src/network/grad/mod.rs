@@ -278,6 +278,7 @@ fn step(tape: &mut Tape, step: &Step<'_>) -> Result<Vec<Option<EdgeId>>, Fault> 
     match &step.node.operator {
         Applied::Row(row) => row.gradient().map_or_else(without, |rule| rule(tape, step)),
         Applied::Derivative(_) => pointwise::pointwise(tape, step),
+        Applied::Scored(_) => without(),
         Applied::Custom(custom) => match custom.gradient_operator() {
             Some(operator) => pointwise::by_operator(tape, step, operator),
             None if custom.expression().is_some() || custom.gradient_body(0).is_some() => pointwise::pointwise(tape, step),

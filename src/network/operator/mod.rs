@@ -19,11 +19,13 @@ mod gradients;
 mod moved;
 pub(crate) mod pointwise;
 mod rows;
+pub(crate) mod scored;
 pub(crate) mod typing;
 mod wide;
 
 pub use derivative::Derivative;
 pub use pointwise::{Body, Gives, Operands, OwnBody, Pointwise, RowBody, Spread, Whole};
+pub use scored::Scored;
 
 use super::attribute::{AttributeType, Attributes};
 use super::fault::Fault;

@@ -3,5 +3,7 @@
 pub(super) mod operand_sums;
 pub(super) mod program;
 pub(super) mod reduce;
+pub(super) mod scores;
 pub(super) mod stage;
+pub(super) mod window;
 pub(super) mod workspace;

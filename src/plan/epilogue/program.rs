@@ -14,7 +14,7 @@
 
 use crate::check::Checked;
 use crate::dtype::ValueType;
-use crate::ir::axes::{Axes, L, M, N};
+use crate::ir::axes::{Axes, L, M, N, S};
 use crate::ir::graph::{BuiltAt, Constant, Coordinate, Node, NodeId};
 use crate::ir::op::{Op, Signature};
 use crate::ir::{CustomOp, Monoid, Operand, Reduction, SinkKind};
@@ -37,9 +37,9 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Where a value that varies along these axes is computed. The batch entry is the same for a whole tile.
+    /// Where a value that varies along these axes is computed. Batch entry and sequence are the same for a whole tile.
     pub fn of(axes: Axes) -> Phase {
-        match axes.without(L) {
+        match axes.without(L.union(S)) {
             Axes::MN => Phase::Visit,
             M => Phase::Row,
             N => Phase::Column,

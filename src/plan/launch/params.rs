@@ -3,10 +3,10 @@
 
 use crate::check::{Argument, Role};
 use crate::dtype::{DType, ValueType};
-use crate::ir::axes::L;
+use crate::ir::axes::{L, S};
 use crate::ir::{Coordinate, Operand, Order};
 use crate::plan::epilogue::reduce::sets;
-use crate::plan::{AttentionField, PatchField, Program};
+use crate::plan::{AttentionField, PatchField, PlannedScores, Program};
 use crate::problem::{Operation, ScaleField};
 use serde::Serialize;
 use std::fmt;
@@ -212,6 +212,7 @@ impl Params {
         operation: Operation,
         arguments: &[Argument],
         program: &Program,
+        scores: Option<&PlannedScores>,
         lockstep: bool,
         shifted_edges: bool,
     ) -> Params {
@@ -220,7 +221,7 @@ impl Params {
         for value in [FieldValue::M, FieldValue::N, FieldValue::K, FieldValue::Batch, FieldValue::Raster] {
             params.push(FieldType::Int, value);
         }
-        for coordinate in Coordinate::ALL {
+        for coordinate in Coordinate::OF_OUTPUT {
             params.push(FieldType::Int, FieldValue::Origin(coordinate));
         }
         for value in [FieldValue::EdgeRow, FieldValue::EdgeColumn].into_iter().filter(|_| shifted_edges) {
@@ -247,40 +248,11 @@ impl Params {
             params.push(if field.is_long() { FieldType::Long } else { FieldType::Int }, FieldValue::Patch(field));
         }
         for (i, argument) in arguments.iter().enumerate().filter(|(i, _)| program.uses(*i)) {
-            let operand = match argument.role {
-                Role::Scalar(value) => {
-                    let field_type = match value {
-                        ValueType::F32 => FieldType::Float,
-                        ValueType::F64 => FieldType::Double,
-                        ValueType::I32 | ValueType::Bool => FieldType::Int,
-                    };
-                    params.push(field_type, FieldValue::Scalar(i));
-                    continue;
-                }
-                Role::Table(dtype) => {
-                    params.push(FieldType::Input(dtype), FieldValue::Pointer(i));
-                    params.push(FieldType::Long, FieldValue::Length(i));
-                    continue;
-                }
-                Role::Counts(dtype) => {
-                    params.push(FieldType::Output(dtype), FieldValue::Pointer(i));
-                    params.push(FieldType::Long, FieldValue::Length(i));
-                    continue;
-                }
-                Role::Input(operand) | Role::Output(operand) | Role::Update(operand) => operand,
-            };
-            let dtype = operand.dtype;
-            let field_type = if argument.role.is_written() { FieldType::Output(dtype) } else { FieldType::Input(dtype) };
-            params.push(field_type, FieldValue::Pointer(i));
-            if operand.axes.is_matrix() {
-                params.push(FieldType::Long, FieldValue::Ld(i));
-            }
-            if operand.axes.contains(L) {
-                params.push(FieldType::Long, FieldValue::BatchStride(i));
-            }
-            if has_wide(operand) {
-                params.push(FieldType::Int, FieldValue::Wide(i));
-            }
+            params.argument(i, argument.role);
+        }
+        if let Some(scores) = scores {
+            let used = scores.arguments.iter().enumerate().filter(|(i, _)| scores.program.uses(*i));
+            used.for_each(|(i, argument)| params.argument(arguments.len() + i, argument.role));
         }
         for i in 0..sets(&program.reductions).len() + program.sums.len() {
             params.push(FieldType::Workspace, FieldValue::Arrivals(i));
@@ -311,6 +283,41 @@ impl Params {
         size.next_multiple_of(if maps > 0 { FieldType::TensorMap.alignment() } else { 1 })
     }
 
+    /// The fields of the argument with a number.
+    fn argument(&mut self, i: usize, role: Role) {
+        let operand = match role {
+            Role::Scalar(value) => {
+                let field_type = match value {
+                    ValueType::F32 => FieldType::Float,
+                    ValueType::F64 => FieldType::Double,
+                    ValueType::I32 | ValueType::Bool => FieldType::Int,
+                };
+                return self.push(field_type, FieldValue::Scalar(i));
+            }
+            Role::Table(dtype) => {
+                self.push(FieldType::Input(dtype), FieldValue::Pointer(i));
+                return self.push(FieldType::Long, FieldValue::Length(i));
+            }
+            Role::Counts(dtype) => {
+                self.push(FieldType::Output(dtype), FieldValue::Pointer(i));
+                return self.push(FieldType::Long, FieldValue::Length(i));
+            }
+            Role::Input(operand) | Role::Output(operand) | Role::Update(operand) => operand,
+        };
+        let dtype = operand.dtype;
+        let field_type = if role.is_written() { FieldType::Output(dtype) } else { FieldType::Input(dtype) };
+        self.push(field_type, FieldValue::Pointer(i));
+        if operand.axes.is_matrix() {
+            self.push(FieldType::Long, FieldValue::Ld(i));
+        }
+        if has_entries(operand) {
+            self.push(FieldType::Long, FieldValue::BatchStride(i));
+        }
+        if has_wide(operand) {
+            self.push(FieldType::Int, FieldValue::Wide(i));
+        }
+    }
+
     fn push(&mut self, field_type: FieldType, value: FieldValue) {
         let offset = offset(self.size, field_type);
         self.size = offset + field_type.size();
@@ -337,6 +344,11 @@ pub(crate) fn lies_along_columns(axes: crate::ir::Axes, order: Order) -> bool {
     axes.contains(crate::ir::axes::N) && (!axes.is_matrix() || order == Order::RowMajor)
 }
 
+/// Whether an operand has an entry for each batch entry, or for each sequence of an attention.
+pub(crate) fn has_entries(operand: Operand) -> bool {
+    operand.axes.contains(L) || operand.axes.contains(S)
+}
+
 /// Whether a launch states if wide accesses to an operand are aligned. It does for runs along a strip, and for the
 /// lines of a mask.
 pub(crate) fn has_wide(Operand { dtype, axes, order }: Operand) -> bool {
@@ -352,7 +364,7 @@ mod tests {
         let epilogue = crate::build::recipes::bias_activation(DType::F16, DType::F16, |z| z.relu()).expect("a recipe");
         let checked = crate::pass::fold(&crate::pass::inline(epilogue.checked()));
         let operation = Operation::product(DType::F16, Layout::TN);
-        Params::of(operation, checked.arguments(), &Program::of(&checked), false, false).with_maps(maps)
+        Params::of(operation, checked.arguments(), &Program::of(&checked), None, false, false).with_maps(maps)
     }
 
     #[test]

@@ -118,6 +118,14 @@ impl Problem {
         self.strides.get(name).copied().unwrap_or_default().alignment
     }
 
+    /// The same problem with another's statements about an argument.
+    pub(in crate::plan) fn like(mut self, other: &Problem, name: &str) -> Problem {
+        if let Some(strides) = other.strides.get(name) {
+            self.strides.insert(name.into(), *strides);
+        }
+        self
+    }
+
     /// The same problem without the statements about some arguments.
     pub(in crate::plan) fn without(mut self, names: &[&str]) -> Problem {
         self.strides.retain(|name, _| !names.contains(&&**name));

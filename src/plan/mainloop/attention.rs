@@ -23,6 +23,9 @@ pub(super) struct Attention;
 const WIDEST: usize = 128;
 /// The most rows of a tile.
 const LARGEST_TILE: usize = 128;
+/// Registers that a thread has at most, and those that a function of scores takes.
+const MOST_REGISTERS: usize = 255;
+const OF_FUNCTION: usize = 16;
 /// Elements of a query, and columns of the values, that a kernel is made for.
 const WIDTHS: [usize; 3] = [32, 64, WIDEST];
 
@@ -64,6 +67,15 @@ const fn by_wgmma(tile: &Tile) -> bool {
 }
 
 impl Tile {
+    /// Of how many queries a thread holds scores, and how many of each, if the tile is an attention's.
+    pub(in crate::plan) fn held_scores(&self) -> Option<[usize; 2]> {
+        match self.shape {
+            // Four lanes hold the scores of a query.
+            TileShape::Attention { keys, .. } => Some([4 * self.bm / self.threads.max(1), keys / 4]),
+            _ => None,
+        }
+    }
+
     /// The keys that one `wgmma` multiplies, if the tile is an attention's that does.
     pub(crate) const fn keys_by_wgmma(&self) -> Option<usize> {
         match self.shape {
@@ -153,6 +165,10 @@ impl Rules for Attention {
     fn fit(&self, tile: &Tile, request: &TileRequest<'_>) -> Result<Tile, Reason> {
         if by_wgmma(tile) && !request.target.has_wgmma() {
             return Err(format!("{} has no wgmma", request.target).into());
+        }
+        let function = request.operation.attention().and_then(|attention| attention.function());
+        if function.is_some() && self.registers(tile, request.operation, request.strip) + OF_FUNCTION > MOST_REGISTERS {
+            return Err("a thread has no registers left for a function of scores".into());
         }
         request.passes(0).map(|()| *tile)
     }
