@@ -164,6 +164,9 @@ fn groups_apart() -> Result<Epilogue, postlude::Diagnostics> {
         e.store("d", centred / scale, F32);
         e.store("scale", scale, F32.over(N).batched());
         e.store("norm", z.norm_over((M | N | L).bands(16)), F32.over(N));
+        // The mean of squared distances from a mean is reduced beside it.
+        e.store("variance", centred.mean_square_over((M | N).bands(8)), F32.over(N).batched());
+        e.store("of_columns", (z - z.mean_over(M)).mean_square_over(M), F32.over(N).batched());
     })
 }
 
@@ -213,6 +216,7 @@ pub fn all() -> Vec<Case> {
         large(case("groups_of_columns_again", F32, row, groups(264), 2e-5)),
         case("groups_of_columns_in_columns", F16, Order::ColumnMajor, groups(16), 2e-5),
         case("passes_of_groups", F32, row, groups_apart(), 2e-5),
+        large(case("passes_of_groups_tall", F16, row, groups_apart(), 2e-5)),
         case("passes", F32, row, of_every_axis(), 2e-4),
         case("passes_in_columns", F32, Order::ColumnMajor, of_every_axis(), 2e-4),
         product(case("passes_behind_a_product", F32, row, of_every_axis(), 2e-4), F32, behind()),

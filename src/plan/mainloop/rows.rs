@@ -32,6 +32,11 @@ impl Tile {
         matches!(self.shape, TileShape::Rows { .. }) && span == self.bn && (!self.is_whole() || batches())
     }
 
+    /// Neighbouring columns that the threads that share a row read together, in strips of so many.
+    pub(in crate::plan) fn columns_at_once(&self, strip: usize) -> Option<usize> {
+        matches!(self.shape, TileShape::Rows { .. }).then(|| own(self)[0] * strip)
+    }
+
     /// Columns that its threads hold at a time.
     fn own_span(&self) -> usize {
         own(self)[1]
