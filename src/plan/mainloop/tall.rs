@@ -16,16 +16,17 @@ pub(super) const LEAST_ROWS: usize = 64;
 /// Elements of a thread whose loads are in flight together.
 const IN_FLIGHT: usize = 32;
 /// Threads of a block, and strips of its rows: whole lines of memory, if a row has as many.
-const THREADS: [usize; 3] = [512, 256, 128];
+const THREADS: [usize; 2] = [128, 256];
 const STRIPS: [usize; 3] = [16, 8, 32];
 const FEW_STRIPS: [usize; 2] = [4, 2];
-/// Registers of a thread beside what it holds, roughly, and registers of a multiprocessor.
-const BESIDE: usize = 40;
+/// Registers of a thread beside what it holds, at least, and registers of a multiprocessor. Many small blocks hide how others begin
+/// and end.
+const BESIDE: usize = 28;
 const REGISTERS: usize = 65_536;
 /// The most threads of a multiprocessor.
 const RESIDENT: usize = 2048;
-/// What a slice costs the block that reads it, as rows of a tile of 512 threads.
-const SLICE: usize = 2;
+/// What a slice costs a block of 128 threads that reads it, as rows of a tile.
+const SLICE: usize = 8;
 /// Issue slots of a column from which on its values are computed for many rows, and those of a vector that is loaded.
 const DEAR: u32 = 16;
 const LOAD: u32 = 4;
@@ -64,7 +65,7 @@ fn best(request: &TileRequest<'_>, bn: usize, threads: usize, sums: bool) -> (us
         let rows = shape.m.div_ceil(tiles).next_multiple_of(pass);
         let tiles = shape.m.div_ceil(rows);
         let turns = columns.saturating_mul(tiles).div_ceil(slots);
-        let slices = if sums { tiles * SLICE * THREADS[0] / threads } else { 0 };
+        let slices = if sums { tiles * SLICE * 128 / threads } else { 0 };
         ((turns.saturating_mul(rows + 2 * pass) + slices).saturating_mul(resident * bn), rows)
     };
     let most = shape.m.div_ceil(pass).clamp(1, MOST_TILES);
