@@ -13,24 +13,28 @@ use crate::ir::{Monoid, Op, Over};
 /// Merges the moments of values, where `merges` holds for what they are reduced over.
 pub fn moments(checked: &Checked, merges: impl Fn(Over) -> bool) -> Checked {
     rebuild(checked, |graph, node, built_at| {
-        let merged = match &node {
-            Node::Reduce { monoid: Monoid::Mean, over, args } if merges(*over) => centred(graph, *over, args[0]),
+        let centred = match &node {
+            Node::Reduce { over, args, .. } if merges(*over) && node == mean(*over, args[0]) => {
+                centred(graph, *over, args[0]).map(|x| Node::Reduce { monoid: variance(), over: *over, args: vec![x] })
+            }
             _ => None,
         };
-        match (merged, &node) {
-            (Some(x), Node::Reduce { over, .. }) => {
-                graph.push(Node::Reduce { monoid: variance(), over: *over, args: vec![x] }, built_at)
-            }
-            _ => graph.push(node, built_at),
-        }
+        graph.push(centred.unwrap_or(node), built_at)
     })
+}
+
+fn mean(over: Over, x: NodeId) -> Node {
+    Node::Reduce { monoid: Monoid::Mean, over, args: vec![x] }
 }
 
 /// The value of whose distances from its own mean this is the square.
 fn centred(graph: &Graph, over: Over, square: NodeId) -> Option<NodeId> {
-    let Node::Apply { op: Op::Mul, args: factors } = graph.node(square) else { return None };
-    let Node::Apply { op: Op::Sub, args } = graph.node(factors[0]) else { return None };
-    let of_itself = Node::Reduce { monoid: Monoid::Mean, over, args: vec![args[0]] };
-    let fits = factors[0] == factors[1] && graph.value_type(square) == ValueType::F32 && *graph.node(args[1]) == of_itself;
-    fits.then(|| args[0])
+    let distance = *graph.node(square).args().first()?;
+    let &[x, from] = graph.node(distance).args() else { return None };
+    let is = |id, op, args: [NodeId; 2]| *graph.node(id) == Node::Apply { op, args: args.to_vec() };
+    let fits = graph.value_type(square) == ValueType::F32
+        && is(square, Op::Mul, [distance; 2])
+        && is(distance, Op::Sub, [x, from])
+        && *graph.node(from) == mean(over, x);
+    fits.then_some(x)
 }

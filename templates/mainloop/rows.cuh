@@ -20,8 +20,8 @@ DEVICE bool is_wide(const Params& p) {
 {% for load in fetches %}{% if load.wide != "0" %} && {{ load.wide }} != 0{% endif %}{% endfor -%}
 {% for store in stores %}{% if store.wide != "0" %} && {{ store.wide }} != 0{% endif %}{% endfor %};
 }
-// The same parameters, where a tile lies inside of the matrix and strips are wide. The compiler sees constants: without branches
-// it has the loads of all strips in flight together.
+// The same parameters, where a tile lies inside of the matrix and strips are wide. The compiler sees constants: without
+// branches it has the loads of all strips in flight together.
 DEVICE Params inside(Params p) {
 {% if not bands %}    p.n = BN;
 {% endif %}{% for load in column_loads %}{% if load.wide != "0" %}    {{ load.wide }} = 1;
@@ -44,7 +44,8 @@ struct Held {
     Vector raw[VISITS]{% if not packed_accumulator %}[VECTORS]{% endif %};
     Fetched fetched[VISITS];
 
-    {% if holds_rows %}template <bool INSIDE> {% endif %}DEVICE void read(const Params& p, const TileValues& t, const Strip& first) {
+    {% if holds_rows %}template <bool INSIDE> {% endif %}{# -#}
+    DEVICE void read(const Params& p, const TileValues& t, const Strip& first) {
 {% if reads_accumulator %}        const Element* const accumulator =
             static_cast<const Element*>(p.a) + t.batch * p.batch_stride_a{% if packed_accumulator %} / 8{% endif %};
 {% if not packed_accumulator %}        const i64 row_distance = ACC_ROW_MAJOR ? p.lda : 1;
@@ -53,7 +54,8 @@ struct Held {
         for (int v = 0; v < VISITS; ++v) {
             const Strip s{first.row, first.column + v * STEP};
 {% if holds_rows %}            assume<INSIDE>(p, s);
-{% endif %}{% if not reads_accumulator %}            raw[v]{% if not packed_accumulator %}[0]{% endif %} = {};   // there may be no matrix
+{% endif -%}
+{% if not reads_accumulator %}            raw[v]{% if not packed_accumulator %}[0]{% endif %} = {};   // there may be no matrix
 {% elif packed_accumulator %}            read_matrix<0, ACC_ROW_MAJOR>(raw[v], s, accumulator, p.lda, p.m, p.n, false);
 {% else %}            load(raw[v], accumulator + s.row * row_distance + s.column * column_distance, column_distance,
                  s.row < p.m ? p.n - s.column : 0);
@@ -230,7 +232,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kerne
     wait_for_earlier_kernels();   // the kernel before this one writes the accumulators
 {% endif -%}
 {% if bands %}    const TileOrigin tile = locate(p);
-{% else %}    const TileOrigin tile{int(blockIdx.x) * BM, 0, int(blockIdx.z * gridDim.y + blockIdx.y)};   // a raster has no choice
+{% else %}    const TileOrigin tile{int(blockIdx.x) * BM, 0, int(blockIdx.z * gridDim.y + blockIdx.y)};   // any raster
 {% endif -%}
     if (tile.batch >= p.batch) return;
     const TileValues values = epilogue_begin(p, tile.batch);

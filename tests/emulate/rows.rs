@@ -6,9 +6,9 @@ use postlude::build::recipes::{self, Mask, Norm};
 use postlude::plan::{Mainloop, Tile, TileShape};
 use postlude::prelude::*;
 
-/// One element to a few hundred, several rows and one, and rows that end inside of a strip.
+/// One element to a few hundred, several rows and one, rows that end inside of a strip, and whole tiles.
 fn rows() -> Vec<Shape> {
-    let mut all = shapes(&[(3, 1, 0), (9, 5, 0), (17, 67, 0), (5, 300, 0), (2, 1030, 0)]);
+    let mut all = shapes(&[(3, 1, 0), (9, 5, 0), (17, 67, 0), (5, 300, 0), (2, 1030, 0), (20, 128, 0)]);
     all.push(Shape::matrix(5, 70).batched(3));
     all
 }
@@ -170,6 +170,17 @@ fn groups_apart() -> Result<Epilogue, postlude::Diagnostics> {
     })
 }
 
+/// Norms of what lies far from zero, where sums of squares would lose the variance.
+fn far() -> Result<Epilogue, postlude::Diagnostics> {
+    Epilogue::build(|e| {
+        let z = e.acc() + 1000.0;
+        let centred = z - z.mean_over(M);
+        e.store("d", centred * (centred.mean_square_over(M) + 1e-3).rsqrt(), F32);
+        let group = (M | N).bands(8);
+        e.store("variance", (z - z.mean_over(group)).mean_square_over(group), F32.over(N).batched());
+    })
+}
+
 pub fn all() -> Vec<Case> {
     let norm = |weights, residual| Norm { weights, residual };
     let row = Order::RowMajor;
@@ -217,6 +228,7 @@ pub fn all() -> Vec<Case> {
         case("groups_of_columns_in_columns", F16, Order::ColumnMajor, groups(16), 2e-5),
         case("passes_of_groups", F32, row, groups_apart(), 2e-5),
         large(case("passes_of_groups_tall", F16, row, groups_apart(), 2e-5)),
+        large(case("passes_far_from_zero", F32, row, far(), 1e-3)),
         case("passes", F32, row, of_every_axis(), 2e-4),
         case("passes_in_columns", F32, Order::ColumnMajor, of_every_axis(), 2e-4),
         product(case("passes_behind_a_product", F32, row, of_every_axis(), 2e-4), F32, behind()),
