@@ -79,7 +79,7 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
 #pragma unroll
     for (int v = 0; v < VISITS; ++v) columns[v] = epilogue_column(p, t, {tile.row + first, lane + v * STEP});
 {% endif %}    Held next[AHEAD ? TOGETHER : 1];   // loads in flight
-    if constexpr (AHEAD) {   // NVRTC 13.0 drops a loop behind a pragma here, unless braces are around them
+    if constexpr (AHEAD) {   // without braces NVRTC 13.0 drops what is behind the pragma
 #pragma unroll
         for (int i = 0; i < TOGETHER; ++i) next[i].read<INSIDE>(p, t, {tile.row + i * AT_ONCE + first, lane});
     }

@@ -19,9 +19,9 @@ const IN_FLIGHT: usize = 32;
 const THREADS: [usize; 2] = [128, 256];
 const STRIPS: [usize; 3] = [16, 8, 32];
 const FEW_STRIPS: [usize; 2] = [4, 2];
-/// Registers of a thread beside what it holds, at least, and registers of a multiprocessor. Many small blocks hide how others
-/// begin and end.
-const BESIDE: usize = 28;
+/// Registers of a thread beside what it holds, and registers of a multiprocessor. A kernel that gets fewer blocks than its tiles
+/// are made for would need another turn. Many small blocks hide how others begin and end.
+const BESIDE: usize = 40;
 const REGISTERS: usize = 65_536;
 /// The most threads of a multiprocessor.
 const RESIDENT: usize = 2048;
