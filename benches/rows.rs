@@ -50,7 +50,12 @@ fn cases(d: DType) -> Result<Vec<Case>> {
     let of_layer = |wrt: Wrt| layer_norm.backward(wrt.detached("mean").detached("rstd")).map(|pair| pair.backward().clone());
     let of_rms = rms_norm.backward(Wrt::accumulator().detached("rstd"))?.backward().clone();
     let case = |name, epilogue, reads| Case { name, epilogue, reads, writes: 1 };
+    // The sum of the input and a residual is stored beside its norm.
+    let residual = Norm { residual: Some(d), ..norm };
+    let both = |name, epilogue| Case { name, epilogue, reads: 2, writes: 2 };
     Ok(vec![
+        both("layer norm of a sum", recipes::layer_norm(residual, d)?),
+        both("rms norm of a sum", recipes::rms_norm(residual, d)?),
         case("layer norm, input", of_layer(Wrt::accumulator())?, 2),
         case("layer norm, all", of_layer(Wrt::accumulator().and("weight").and("bias"))?, 2),
         case("rms norm, input", of_rms, 2),
@@ -90,8 +95,9 @@ fn run(device: &Device, rounds: usize) -> Result<()> {
     let stream = device.context().new_stream()?;
     println!("{:<20} {:>5} {:>6} {:>9} {:>9} {:>6}  tile", "", "", "N", "copy", "kernel", "share");
     let tiles = std::env::args().any(|a| a == "--tiles");
-    for d in if tiles { &[F16][..] } else { &[F16, BF16] } {
-        for case in cases(*d)? {
+    let [of_halves, of_matrices] = ["--f16", "--matrices"].map(|name| std::env::args().any(|a| a == name));
+    for d in if tiles || of_halves { &[F16][..] } else { &[F16, BF16] } {
+        for case in cases(*d)?.into_iter().filter(|_| !of_matrices) {
             for n in ROWS {
                 let gemm = Gemm::pointwise(*d, Order::RowMajor, &case.epilogue);
                 let shape = Shape::matrix(ELEMENTS / n, n);

@@ -23,6 +23,7 @@ pub mod over;
 pub mod sink;
 pub mod spread;
 pub mod text;
+pub(crate) mod variance;
 pub mod wire;
 
 pub use axes::Axes;

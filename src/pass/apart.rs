@@ -8,7 +8,8 @@ use super::rebuild;
 use crate::check::{Checked, arguments_of};
 use crate::dtype::ValueType;
 use crate::ir::graph::{Graph, Node, NodeId};
-use crate::ir::{Axes, Operand, Over, Reduce, Sink, SinkKind};
+use crate::ir::variance::variance;
+use crate::ir::{Axes, Monoid, Op, Operand, Over, Reduce, Sink, SinkKind};
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -95,7 +96,7 @@ pub fn apart(checked: &Checked, keeps: impl Fn(Over) -> bool) -> Result<Apart, S
 }
 
 /// A reduction over bands of one axis and other axes, which is not kept, becomes one over the other axes, and one of its results
-/// over the bands.
+/// over the bands. So does a variance, with the mean of its parts.
 fn without_areas(checked: &Checked, keeps: &impl Fn(Over) -> bool) -> Result<Checked, String> {
     let mut refused = None;
     let split = rebuild(checked, |graph, node, built_at| {
@@ -104,13 +105,21 @@ fn without_areas(checked: &Checked, keeps: &impl Fn(Over) -> bool) -> Result<Che
         if keeps(over) || others == Axes::NONE {
             return graph.push(node, built_at);
         }
+        let rest = Over { axes: over.axes.without(others), ..over };
+        if monoid == variance() {
+            // The variance of all is the mean of those of the parts, and the variance of their means.
+            let [inner, means] = [monoid, Monoid::Mean]
+                .map(|monoid| graph.push(Node::Reduce { monoid, over: others.into(), args: args.clone() }, built_at));
+            let [inside, between] = [(Monoid::Mean, inner), (monoid, means)]
+                .map(|(monoid, of)| graph.push(Node::Reduce { monoid, over: rest, args: vec![of] }, built_at));
+            return graph.push(Node::Apply { op: Op::Add, args: vec![inside, between] }, built_at);
+        }
         let Some(then) = monoid.of_results() else {
             refused = Some(format!("`{}` over {over} does not follow from its results over {others}", monoid.name()));
             return graph.push(node, built_at);
         };
         let inner = graph.push(Node::Reduce { monoid, over: others.into(), args: args.clone() }, built_at);
-        let over = Over { axes: over.axes.without(others), ..over };
-        graph.push(Node::Reduce { monoid: then, over, args: vec![inner] }, built_at)
+        graph.push(Node::Reduce { monoid: then, over: rest, args: vec![inner] }, built_at)
     });
     refused.map_or(Ok(split), Err)
 }

@@ -6,6 +6,7 @@
 mod apart;
 mod fold;
 mod inline;
+mod moments;
 mod spread;
 mod transpose;
 
@@ -15,6 +16,7 @@ pub use fold::fold;
 pub(crate) use fold::place;
 pub use inline::inline;
 pub(crate) use inline::is_argument;
+pub use moments::moments;
 pub use spread::spread;
 pub use transpose::transpose;
 

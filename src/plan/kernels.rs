@@ -164,9 +164,17 @@ fn time_of_whole(one: &KernelPlan, request: &PlanRequest<'_>) -> f64 {
     let (entries, multiprocessors) = (bands * seen.batch.max(1), request.gpu.multiprocessors);
     let again = if one.tile.holds_rows() { 0.0 } else { one.program.stages.len() as f64 };
     let is_cached = read / entries as f64 * entries.min(multiprocessors) as f64 <= CACHED;
-    let bytes = read * (1.0 + again * if is_cached { 0.5 } else { 1.0 }) + written;
+    let bytes = (read * (1.0 + again * if is_cached { 0.5 } else { 1.0 }) + written) / pace_of_lines(one);
     let turns = entries.div_ceil(multiprocessors) as f64;
     LAUNCH + (bytes / BANDWIDTH).max(bytes / entries as f64 * turns / ALONE)
+}
+
+/// The pace of a kernel by how much of a line the threads that share a row read together: 20 to 80 bytes of bands moved 0.11 to
+/// 0.21 of what a copy does (`docs/measurements/0058-norms-of-channels.md`).
+fn pace_of_lines(one: &KernelPlan) -> f64 {
+    const LINE: f64 = 128.0;
+    let Some(columns) = one.tile.columns_at_once(one.strip) else { return 1.0 };
+    ((columns * one.operation.dtype().bits()) as f64 / 8.0 / LINE).clamp(0.1, 1.0)
 }
 
 /// Estimated seconds of several kernels.
@@ -185,8 +193,13 @@ fn in_passes(request: &PlanRequest<'_>, why: String) -> Result<KernelPlan, PlanE
     let shape = problem.shape;
     fit_operation(operation, request.epilogue)?;
     problem.check(&slots(operation, request.epilogue, shape))?;
-    let epilogue = pass::fold(&pass::inline(request.epilogue));
+    let mut epilogue = pass::fold(&pass::inline(request.epilogue));
     let inside = rows::inside(request);
+    if !operation.multiplies() {
+        // Both moments of a matrix are reduced as it is read once. A product computes its elements anyway, and has registers for
+        // one of them.
+        epilogue = pass::moments(&epilogue, |over| Some(over) != inside);
+    }
     let refused = |beside| PlanError::Reduction { why: format!("{why}; {beside}") };
     let Apart { mut parts, mut interim } = pass::apart(&epilogue, |over| Some(over) == inside).map_err(refused)?;
     if interim.is_empty() {

@@ -4,6 +4,7 @@
 
 use crate::args::{Slot, fit_operation, slots};
 use crate::check::{Argument, Checked};
+use crate::ir::Order;
 use crate::pass;
 use crate::plan::choose;
 use crate::plan::mainloop::patches;
@@ -153,7 +154,7 @@ impl Seen {
         };
         let seen = if problem.reduces { pass::spread(&seen) } else { seen };
         let program = Program::of(&seen);
-        let strip = strip(&seen, |name| problem.aligned(name));
+        let strip = strip(operation, &seen, |name| problem.aligned(name));
         // No strip crosses the border of a band.
         let strip = program.band.map_or(strip, |band| strip.min(1 << band.trailing_zeros().min(3)));
         let repack = Repack::of(mainloop, operation, alignment);
@@ -340,8 +341,8 @@ fn stage(
 }
 
 /// The columns of a visit: as many as fill a 16-byte access to the narrowest row-major matrix, if every such matrix is
-/// aligned to it.
-fn strip(epilogue: &Checked, aligned: impl Fn(&str) -> usize) -> usize {
+/// aligned to it. Where the epilogue has no such matrix, that is an existing accumulator.
+fn strip(operation: Operation, epilogue: &Checked, aligned: impl Fn(&str) -> usize) -> usize {
     let matrices = epilogue.arguments().iter().filter_map(|argument| {
         let operand = argument.role.operand()?;
         let along = operand.axes.is_matrix() && lies_along_columns(operand.axes, operand.order);
@@ -349,7 +350,15 @@ fn strip(epilogue: &Checked, aligned: impl Fn(&str) -> usize) -> usize {
     });
     // Bit masks allow strips of any width, wherever they begin.
     let (masks, matrices): (Vec<_>, Vec<_>) = matrices.partition(|(dtype, _)| dtype.is_packed());
-    let matrices: Vec<_> = matrices.into_iter().map(|(dtype, aligned)| (dtype.size(), aligned)).collect();
+    let mut matrices: Vec<_> = matrices.into_iter().map(|(dtype, aligned)| (dtype.size(), aligned)).collect();
+    if let Operation::Pointwise { dtype, order: Order::RowMajor } = operation
+        && matrices.is_empty()
+        && masks.is_empty()
+        && !dtype.is_packed()
+        && aligned("a") == 16
+    {
+        matrices.push((dtype.size(), 16));
+    }
     let narrowest = matrices.iter().map(|(size, ..)| *size).min().unwrap_or(if masks.is_empty() { 4 } else { 1 });
     let widest = (16 / narrowest).min(8);
     // The largest power of two whose accesses are aligned for every matrix. A lane always moves at least a word: fewer

@@ -14,11 +14,37 @@ constexpr int AT_ONCE = THREADS / GROUP, STEP = GROUP * STRIP, VISITS = SPAN / S
 static_assert(THREADS % GROUP == 0 && SPAN % STEP == 0 && BN % SPAN == 0, "groups of threads cover rows in whole strips");
 static_assert(BM % (AT_ONCE * TOGETHER) == 0, "a tile has whole batches of rows");
 
-{% include "mainloop/existing.cuh" %}// A thread's part of a row: VISITS strips, STEP columns apart.
+{% include "mainloop/existing.cuh" %}{% if holds_rows %}// Whether strips inside of the matrix are read and written at once.
+DEVICE bool is_wide(const Params& p) {
+    return true{% for load in column_loads %}{% if load.wide != "0" %} && {{ load.wide }} != 0{% endif %}{% endfor -%}
+{% for load in fetches %}{% if load.wide != "0" %} && {{ load.wide }} != 0{% endif %}{% endfor -%}
+{% for store in stores %}{% if store.wide != "0" %} && {{ store.wide }} != 0{% endif %}{% endfor %};
+}
+// The same parameters, where a tile lies inside of the matrix and strips are wide. The compiler sees constants: without
+// branches it has the loads of all strips in flight together.
+DEVICE Params inside(Params p) {
+{% if not bands %}    p.n = BN;
+{% endif %}{% for load in column_loads %}{% if load.wide != "0" %}    {{ load.wide }} = 1;
+{% endif %}{% endfor -%}
+{% for load in fetches %}{% if load.wide != "0" %}    {{ load.wide }} = 1;
+{% endif %}{% endfor -%}
+{% for store in stores %}{% if store.wide != "0" %}    {{ store.wide }} = 1;
+{% endif %}{% endfor %}    return p;
+}
+template <bool INSIDE> DEVICE void assume(const Params& p, const Strip& s) {
+    if constexpr (INSIDE) {
+        __builtin_assume(s.row < p.m);
+        __builtin_assume(p.n - s.column >= STRIP);
+        __builtin_assume(s.column + (STRIP - 1) < p.n);
+    }
+}
+
+{% endif %}// A thread's part of a row: VISITS strips, STEP columns apart.
 struct Held {
     Vector raw[VISITS]{% if not packed_accumulator %}[VECTORS]{% endif %};
     Fetched fetched[VISITS];
 
+    {% if holds_rows %}template <bool INSIDE> {% endif %}{# -#}
     DEVICE void read(const Params& p, const TileValues& t, const Strip& first) {
 {% if reads_accumulator %}        const Element* const accumulator =
             static_cast<const Element*>(p.a) + t.batch * p.batch_stride_a{% if packed_accumulator %} / 8{% endif %};
@@ -27,6 +53,8 @@ struct Held {
 {% endif %}{% endif %}#pragma unroll
         for (int v = 0; v < VISITS; ++v) {
             const Strip s{first.row, first.column + v * STEP};
+{% if holds_rows %}            assume<INSIDE>(p, s);
+{% endif -%}
 {% if not reads_accumulator %}            raw[v]{% if not packed_accumulator %}[0]{% endif %} = {};   // there may be no matrix
 {% elif packed_accumulator %}            read_matrix<0, ACC_ROW_MAJOR>(raw[v], s, accumulator, p.lda, p.m, p.n, false);
 {% else %}            load(raw[v], accumulator + s.row * row_distance + s.column * column_distance, column_distance,
@@ -42,7 +70,8 @@ struct Held {
     }
 };
 
-DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) {
+{% if holds_rows %}// INSIDE: the whole tile lies inside of the matrix.
+template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) {
     const int first = int(threadIdx.x) / GROUP, lane = {% if bands %}tile.column + {% endif %}int(threadIdx.x) % GROUP * STRIP;
     int turn = 0;
 {% if whole %}    const int width = {% if bands %}min(BN, p.n - tile.column){% else %}p.n{% endif %};
@@ -50,9 +79,10 @@ DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) 
 #pragma unroll
     for (int v = 0; v < VISITS; ++v) columns[v] = epilogue_column(p, t, {tile.row + first, lane + v * STEP});
 {% endif %}    Held next[AHEAD ? TOGETHER : 1];   // loads in flight
-    if constexpr (AHEAD)
+    if constexpr (AHEAD) {   // without braces NVRTC 13.0 drops what is behind the pragma
 #pragma unroll
-        for (int i = 0; i < TOGETHER; ++i) next[i].read(p, t, {tile.row + i * AT_ONCE + first, lane});
+        for (int i = 0; i < TOGETHER; ++i) next[i].read<INSIDE>(p, t, {tile.row + i * AT_ONCE + first, lane});
+    }
 #pragma unroll 1
     for (int batch = 0; batch < BM && tile.row + batch < p.m; batch += AT_ONCE * TOGETHER) {
         Held held[TOGETHER];
@@ -61,25 +91,28 @@ DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) 
         for (int i = 0; i < TOGETHER; ++i) {
             const Strip s{tile.row + batch + i * AT_ONCE + first, lane};
             if constexpr (AHEAD) held[i] = next[i];
-            else held[i].read(p, t, s);
+            else held[i].read<INSIDE>(p, t, s);
             rows[i] = epilogue_row(p, t, s);
         }
-        if constexpr (AHEAD)
+        if constexpr (AHEAD) {
 #pragma unroll
             for (int i = 0; i < TOGETHER; ++i) {
                 const int behind = batch + (TOGETHER + i) * AT_ONCE;
-                next[i].read(p, t, {behind < BM ? tile.row + behind + first : p.m, lane});   // no such row
+                next[i].read<false>(p, t, {behind < BM ? tile.row + behind + first : p.m, lane});   // no such row
             }
+        }
 {% for stage in stages %}#pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
             const int row = tile.row + batch + i * AT_ONCE + first;
 #pragma unroll
             for (int v = 0; v < VISITS; ++v) {
-                if ({% if bands %}tile.column + {% endif %}v * STEP >= p.n) break;
+                const Strip s{row, lane + v * STEP};
+                if (!INSIDE && {% if bands %}tile.column + {% endif %}v * STEP >= p.n) break;
+                assume<INSIDE>(p, s);
                 Accum acc[STRIP];
                 held[i].widen_strip(acc, v);
-                ColumnValues c = epilogue_column(p, t, {row, lane + v * STEP});
-                epilogue_take_{{ stage.number }}(p, t, c, rows[i], held[i].fetched[v], {row, lane + v * STEP}, acc);
+                ColumnValues c = epilogue_column(p, t, s);
+                epilogue_take_{{ stage.number }}(p, t, c, rows[i], held[i].fetched[v], s, acc);
             }
         }
 {% if stage.whole %}        epilogue_combine_{{ stage.number }}(p, width, rows, turn);
@@ -91,12 +124,14 @@ DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) 
             const int row = tile.row + batch + i * AT_ONCE + first;
 #pragma unroll
             for (int v = 0; v < VISITS; ++v) {
-                if ({% if bands %}tile.column + {% endif %}v * STEP >= p.n) break;
+                const Strip s{row, lane + v * STEP};
+                if (!INSIDE && {% if bands %}tile.column + {% endif %}v * STEP >= p.n) break;
+                assume<INSIDE>(p, s);
                 Accum acc[STRIP];
                 held[i].widen_strip(acc, v);
-                ColumnValues c = epilogue_column(p, t, {row, lane + v * STEP});
+                ColumnValues c = epilogue_column(p, t, s);
 {% if reductions %}                carry_sums(c, columns[v]);
-{% endif %}                epilogue_visit(p, t, c, rows[i], held[i].fetched[v], {row, lane + v * STEP}, acc);
+{% endif %}                epilogue_visit(p, t, c, rows[i], held[i].fetched[v], s, acc);
 {% if reductions %}                carry_sums(columns[v], c);
 {% endif %}            }
             if (lane == {% if bands %}tile.column{% else %}0{% endif %}) epilogue_store_row(p, t, rows[i], {row, lane});
@@ -194,10 +229,15 @@ DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) 
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
     begin_early();
-    const TileOrigin tile = locate(p);
+{% if bands %}    const TileOrigin tile = locate(p);
+{% else %}    const TileOrigin tile{int(blockIdx.x) * BM, 0, int(blockIdx.z * gridDim.y + blockIdx.y)};   // any raster
+{% endif -%}
     if (tile.batch >= p.batch) return;
     const TileValues values = epilogue_begin(p, tile.batch);
-    rows::visit(p, values, tile);
-    if constexpr (EPILOGUE_SMEM > 0) __syncthreads();
+{% if holds_rows %}    if (tile.row + BM <= p.m && tile.column + BN <= p.n && rows::is_wide(p))
+        rows::visit<true>(rows::inside(p), values, tile);
+    else rows::visit<false>(p, values, tile);
+{% else %}    rows::visit(p, values, tile);
+{% endif %}    if constexpr (EPILOGUE_SMEM > 0) __syncthreads();
     epilogue_end(p, values, tile);
 }

@@ -26,6 +26,9 @@ namespace emulated {
     std::_Exit(3);
 }
 
+// What a kernel tells the compiler has to hold.
+#define __builtin_assume(condition) ((condition) ? void() : emulated::fail("an assumption does not hold"))
+
 enum class At { running, block, warp, end };
 struct Thread { ucontext_t context; At at; uint64_t slot; };
 constexpr size_t STACK = 256 << 10;

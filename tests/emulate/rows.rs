@@ -6,9 +6,9 @@ use postlude::build::recipes::{self, Mask, Norm};
 use postlude::plan::{Mainloop, Tile, TileShape};
 use postlude::prelude::*;
 
-/// One element to a few hundred, several rows and one, and rows that end inside of a strip.
+/// One element to a few hundred, several rows and one, rows that end inside of a strip, and whole tiles.
 fn rows() -> Vec<Shape> {
-    let mut all = shapes(&[(3, 1, 0), (9, 5, 0), (17, 67, 0), (5, 300, 0), (2, 1030, 0)]);
+    let mut all = shapes(&[(3, 1, 0), (9, 5, 0), (17, 67, 0), (5, 300, 0), (2, 1030, 0), (20, 128, 0)]);
     all.push(Shape::matrix(5, 70).batched(3));
     all
 }
@@ -164,6 +164,20 @@ fn groups_apart() -> Result<Epilogue, postlude::Diagnostics> {
         e.store("d", centred / scale, F32);
         e.store("scale", scale, F32.over(N).batched());
         e.store("norm", z.norm_over((M | N | L).bands(16)), F32.over(N));
+        // The mean of squared distances from a mean is reduced beside it.
+        e.store("variance", centred.mean_square_over((M | N).bands(8)), F32.over(N).batched());
+        e.store("of_columns", (z - z.mean_over(M)).mean_square_over(M), F32.over(N).batched());
+    })
+}
+
+/// Norms of what lies far from zero, where sums of squares would lose the variance.
+fn far() -> Result<Epilogue, postlude::Diagnostics> {
+    Epilogue::build(|e| {
+        let z = e.acc() + 1000.0;
+        let centred = z - z.mean_over(M);
+        e.store("d", centred * (centred.mean_square_over(M) + 1e-3).rsqrt(), F32);
+        let group = (M | N).bands(8);
+        e.store("variance", (z - z.mean_over(group)).mean_square_over(group), F32.over(N).batched());
     })
 }
 
@@ -219,6 +233,8 @@ pub fn all() -> Vec<Case> {
         large(case("groups_of_columns_again", F32, row, groups(264), 2e-5)),
         case("groups_of_columns_in_columns", F16, Order::ColumnMajor, groups(16), 2e-5),
         apart(case("passes_of_groups", F32, row, groups_apart(), 2e-5)),
+        large(case("passes_of_groups_tall", F16, row, groups_apart(), 2e-5)),
+        large(case("passes_far_from_zero", F32, row, far(), 1e-3)),
         case("passes", F32, row, of_every_axis(), 2e-4),
         apart(case("passes_in_columns", F32, Order::ColumnMajor, of_every_axis(), 2e-4)),
         product(case("passes_behind_a_product", F32, row, of_every_axis(), 2e-4), F32, behind()),

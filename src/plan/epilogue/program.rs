@@ -321,6 +321,12 @@ impl Program {
         steps.chain(self.reductions.iter().map(|r| r.monoid.cost())).chain(inside).chain(counts).sum()
     }
 
+    /// Issue slots of one column that are not those of its elements, spelled exactly, and so many for each vector.
+    pub(in crate::plan) fn cost_of_columns(&self, load: u32) -> u32 {
+        let cost = |step| if self.is_given(step) { load } else { self.step_cost(step, false) };
+        self.of_phase(Phase::Column).map(cost).sum()
+    }
+
     /// Whether a Hopper kernel's code covers half of a tile's columns and runs twice. It does if the longest path
     /// through the visit, along the costlier arm of each branch, takes compilers long and runs out of registers. With
     /// reductions it would cost the registers that it saves.

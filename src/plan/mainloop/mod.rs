@@ -17,4 +17,5 @@ pub(super) mod simt;
 pub(super) mod sm80;
 pub(super) mod sm90a;
 pub(super) mod table;
+mod tall;
 pub(super) mod tile;

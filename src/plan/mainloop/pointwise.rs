@@ -2,11 +2,12 @@
 //! (`templates/mainloop/pointwise.cuh`).
 
 use super::candidates::{self, Candidate, candidate};
-use super::rules::{Asked, Number, Rules, Tried, broken_powers, first_broken, visits_whole_rows};
+use super::rules::{Asked, Number, Rules, Tried, first_broken, visits_whole_rows};
+use super::tall;
 use super::tile::{Tile, TileShape};
 use crate::plan::code::Price;
 use crate::plan::request::TileRequest;
-use crate::problem::Operation;
+use crate::problem::{Operation, Shape};
 
 /// Its rules.
 pub(super) struct Pointwise;
@@ -28,12 +29,33 @@ impl Rules for Pointwise {
             () if request.wants_narrow_tiles() => &NARROW,
             () => &POINTWISE,
         };
-        candidates::tried(list, request)
+        let mut tried = candidates::tried(list, request);
+        if let Some(tile) = tall::tile(request) {
+            // A block that goes far down its columns does once what others do again and again. The list knows nothing of that, so
+            // it comes behind.
+            tried.sort_by(|a, b| a.time.unwrap_or(f64::INFINITY).total_cmp(&b.time.unwrap_or(f64::INFINITY)));
+            tried.insert(0, Tried { tile, obstacle: None, time: None });
+            (1u8..).zip(&mut tried).for_each(|(rank, tried)| tried.time = Some(f64::from(rank)));
+        }
+        tried
     }
 
     fn broken_rule(&self, tile: &Tile, _: Operation, _: [usize; 2], strip: usize) -> Option<&'static str> {
-        let whole = || first_broken(&[(visits_whole_rows(tile, strip, tile.bm), "threads visit whole rows")]);
-        broken_powers(tile, strip).or_else(whole)
+        let Tile { bm, bn, threads, .. } = *tile;
+        let visits = bm * (bn / strip.max(1)) / threads.max(1);
+        first_broken(&[
+            (
+                bn >= 8 && strip <= bn && [bn, threads].iter().all(|x| x.is_power_of_two()),
+                "columns and threads are powers of two, strips divide the columns, and eight columns share a byte of a mask",
+            ),
+            (visits_whole_rows(tile, strip, bm), "threads visit whole rows"),
+            (visits.is_power_of_two() || visits.is_multiple_of(tall::together(strip)), "a thread's rows are whole passes"),
+        ])
+    }
+
+    /// Blocks side by side read lines of memory side by side.
+    fn raster(&self, tile: &Tile, _: Shape, _: Operation) -> Option<i32> {
+        (tile.bm >= tall::LEAST_ROWS).then_some(1)
     }
 
     fn numbers(&self, tile: &Tile) -> Vec<usize> {

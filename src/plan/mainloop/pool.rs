@@ -12,11 +12,16 @@ impl TileRequest<'_> {
     /// Whether a pointwise kernel is faster with few columns and many rows: where wider tiles would leave threads without work,
     /// where matrices lie along rows, so that few lines are touched at a time, and where threads share a window's taps.
     pub(in crate::plan) fn wants_narrow_tiles(&self) -> bool {
+        let shares = self.operation.pooling().is_some_and(|pooling| pooling.windows().taps() > SHARED_TAPS);
+        self.shape.n <= 64 || self.has_turned_matrices() || shares
+    }
+
+    /// Whether any matrix that is loaded or stored lies across the strips.
+    pub(super) fn has_turned_matrices(&self) -> bool {
         let turned = |operand: &Operand| operand.axes.is_matrix() && operand.order == Order::ColumnMajor;
         let loads = self.program.steps.iter().any(|s| matches!(&s.kind, InstrKind::Load { operand, .. } if turned(operand)));
         let stores = self.program.stores.iter().any(|store| turned(&store.operand));
-        let shares = self.operation.pooling().is_some_and(|pooling| pooling.windows().taps() > SHARED_TAPS);
-        self.shape.n <= 64 || loads || stores || shares
+        loads || stores
     }
 }
 

@@ -8,7 +8,7 @@ use crate::ir::axes::{Axes, M};
 use crate::plan::code::{Copies, Price};
 use crate::plan::epilogue::reduce::Unit;
 use crate::plan::request::TileRequest;
-use crate::plan::{InstrKind, Program, Reason};
+use crate::plan::{InstrKind, Phase, Program, Reason};
 use crate::problem::Operation;
 
 /// Its rules.
@@ -30,6 +30,11 @@ impl Tile {
         let [group, span, together, _] = own(self);
         let batches = || self.bm == (self.threads / group.max(1)).max(1) * together;
         matches!(self.shape, TileShape::Rows { .. }) && span == self.bn && (!self.is_whole() || batches())
+    }
+
+    /// Neighbouring columns that the threads that share a row read together, in strips of so many.
+    pub(in crate::plan) fn columns_at_once(&self, strip: usize) -> Option<usize> {
+        matches!(self.shape, TileShape::Rows { .. }).then(|| own(self)[0] * strip)
     }
 
     /// Columns that its threads hold at a time.
@@ -231,11 +236,14 @@ fn tiles(request: &TileRequest<'_>) -> Vec<Tile> {
         return row.wholes();
     }
     let is_many = row.group(HELD) > MANY;
+    // Vectors over N take registers beside a matrix (docs/measurements/0061-moments-and-straight-rows.md).
+    let has_vectors = row.bytes == row.widest && request.program.loads_of(Phase::Column).next().is_some();
     let order = match (row.states(), is_many) {
-        (0, false) => [HELD, HELD_OF_MANY, HELD / 2],
-        (0, true) => [HELD_OF_MANY, HELD, HELD / 2],
+        (0, true) if !has_vectors => [HELD_OF_MANY, HELD, HELD / 2],
+        (0, _) => [HELD, HELD_OF_MANY, HELD / 2],
         // Sums over M need registers of their own.
-        (_, _) => [HELD / 2, HELD, HELD_OF_MANY],
+        (_, false) => [HELD / 2, HELD, HELD_OF_MANY],
+        (_, true) => [HELD, HELD / 2, HELD_OF_MANY],
     };
     let mut tiles: Vec<Tile> = order.into_iter().filter_map(|bytes| row.held(bytes)).collect();
     // If registers run out, the plan falls back to the next tile that holds less. With sums over M, each row that is
