@@ -84,8 +84,8 @@ pub fn early(plan: &KernelPlan, asked: &Asked) {
         let constant = multiplies && said[side] && !copied[side];
         assert_eq!(plan.constant[side], constant, "operand {side}: {}", plan.explain());
     }
-    let waits = matches!(plan.tile.mainloop(), Mainloop::Sm90a | Mainloop::Gemv) || plan.split.is_some();
-    assert_eq!(plan.programmatic, asked.programmatic && waits && plan.repack.is_none(), "{}", plan.explain());
+    let able = plan.target.has_programmatic_launches();
+    assert_eq!(plan.programmatic, asked.programmatic && able && plan.repack.is_none(), "{}", plan.explain());
     assert!(!plan.lockstep || hopper);
     // What comes into the cache without that is the longer operand.
     let seen = seen(plan, asked.shape);
