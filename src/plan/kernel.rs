@@ -10,11 +10,11 @@ use crate::plan::mainloop::patches;
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs};
 use crate::plan::passes::Passes;
 use crate::plan::{
-    ArgumentRuns, Choice, CostModel, Instr, InstrKind, Mainloop, Params, Parts, PlannedScores, Program, Repack, Staging,
-    TensorMap, Tile, Workspace,
+    ArgumentRuns, CHUNK_ROWS, Choice, CostModel, Instr, InstrKind, Mainloop, Params, Parts, PlannedScores, Program, Repack,
+    Staging, TensorMap, Tile, Workspace, lies_along_columns,
 };
 #[cfg(feature = "cuda")]
-use crate::plan::{CHUNK_ROWS, MapSource, Staged, lies_along_columns};
+use crate::plan::{MapSource, Staged};
 use crate::problem::{Operation, ScaleField, Shape};
 use crate::target::{Gpu, Target};
 use serde::Serialize;
