@@ -36,7 +36,7 @@ pub struct Simplified {
     pub merged: usize,
     /// Two products with a softmax between them that became an attention, when the network was fused.
     pub attentions: usize,
-    /// Softmaxes between two products that are no attention of one kernel: the node's name, and why.
+    /// Softmaxes between two products that did not become one attention kernel: the node's name, and why.
     pub unattended: Vec<(String, String)>,
     /// Products of quantised numbers that became products of eight bits.
     pub quantised: usize,

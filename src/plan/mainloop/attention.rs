@@ -67,7 +67,7 @@ const fn by_wgmma(tile: &Tile) -> bool {
 }
 
 impl Tile {
-    /// Of how many queries a thread holds scores, and how many of each, if the tile is an attention's.
+    /// The queries whose scores a thread holds, and how many scores of each, if the tile is an attention's.
     pub(in crate::plan) fn held_scores(&self) -> Option<[usize; 2]> {
         match self.shape {
             // Four lanes hold the scores of a query.
