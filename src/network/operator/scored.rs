@@ -56,6 +56,9 @@ impl Scored {
     /// # Errors
     /// If the language cannot say it: why.
     pub(crate) fn function(&self, load: impl for<'g> Fn(&'g Builder, usize) -> Option<Expr<'g>>) -> Result<Scores, Fault> {
+        if let Some(step) = self.steps.iter().find(|step| step.operator.expression().is_none()) {
+            return Err(Fault::Unsupported(format!("{} between the products of an attention", step.operator.name())));
+        }
         let mut lacking = None;
         let built = Scores::build(|s| {
             let inputs: Vec<Option<Expr<'_>>> = (0..self.inputs).map(|input| load(s, input)).collect();
@@ -85,7 +88,7 @@ impl Scored {
             let values: Vec<Option<Expr<'g>>> = step.operands.iter().map(value).collect();
             results.push(match step.operator.expression() {
                 Some(pointwise) => pointwise.apply(s, &values, &step.attributes, step.formats),
-                None => s.constant(f64::NAN),
+                None => s.acc(), // `function` has refused it
             });
         }
         results.last().copied().unwrap_or_else(|| s.acc())

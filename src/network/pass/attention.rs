@@ -184,7 +184,8 @@ impl<'a> Search<'a> {
         Err(why)
     }
 
-    /// The attention that ends with a product. `None` if there is no softmax before it, and the reason if no kernel serves it.
+    /// Finds the attention that ends with a product. Gives `None` if no softmax stands before the product, and the reason if no
+    /// kernel serves the attention.
     fn found(&self, last: &Node) -> Option<Result<Found, &'static str>> {
         let (nodes, scores) = self.softmax(last.inputs[0]?)?;
         Some(self.attention(last, nodes, scores))
