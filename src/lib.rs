@@ -380,6 +380,7 @@ pub mod ir;
 pub mod jit;
 pub mod layer;
 pub mod network;
+mod parallel;
 pub mod pass;
 pub mod plan;
 pub mod problem;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// Every module, and the modules it may name besides itself. A row names rows above it alone, so modules form no circle. `lib`
 /// only re-exports.
-const MAY_KNOW: [(&str, &[&str]); 26] = [
+const MAY_KNOW: [(&str, &[&str]); 27] = [
     ("dtype", &[]),
     ("target", &[]),
     ("source", &["target"]),
@@ -25,7 +25,8 @@ const MAY_KNOW: [(&str, &[&str]); 26] = [
     ("compat", &["args", "build", "check", "ir", "dtype", "problem"]),
     ("calibrate", &["dtype"]),
     ("grad", &["build", "check", "ir", "pass", "dtype", "args", "problem"]),
-    ("reference", &["check", "ir", "pass", "dtype", "args", "problem"]),
+    ("parallel", &[]),
+    ("reference", &["check", "ir", "pass", "parallel", "dtype", "args", "problem"]),
     ("plan", &["check", "ir", "dtype", "args", "pass", "problem", "target"]),
     ("emit", &["check", "plan", "ir", "problem", "source", "dtype"]),
     ("jit", &["source", "target"]),
@@ -46,6 +47,7 @@ const MAY_KNOW: [(&str, &[&str]); 26] = [
             "error",
             "ir",
             "jit",
+            "parallel",
             "pass",
             "plan",
             "problem",
@@ -57,7 +59,7 @@ const MAY_KNOW: [(&str, &[&str]); 26] = [
         ],
     ),
     ("layer", &["args", "build", "check", "compat", "device", "dtype", "error", "gemm", "grad", "ir", "plan", "problem", "tune"]),
-    ("network", &["args", "build", "device", "dtype", "error", "gemm", "grad", "ir", "plan", "problem"]),
+    ("network", &["args", "build", "device", "dtype", "error", "gemm", "grad", "ir", "parallel", "plan", "problem"]),
     ("lib", EVERYTHING),
     ("bin", EVERYTHING),
 ];
@@ -75,6 +77,7 @@ const EVERYTHING: &[&str] = &[
     "compat",
     "calibrate",
     "grad",
+    "parallel",
     "reference",
     "plan",
     "emit",

@@ -1,11 +1,12 @@
 //! Tuning a plan: every tile and order that may be faster runs on the user's inputs, and the fastest is kept.
 
-use super::{Gemm, Kernel, Plan, parallel};
+use super::{Gemm, Kernel, Plan};
 use crate::device::probe::{may_wait, milliseconds};
 use crate::device::{Device, DeviceArgs, DeviceError, Launch, Scratch, ScratchError};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::jit::Cache;
+use crate::parallel;
 use crate::plan::{KernelPlan, Tile};
 use crate::problem::Shape;
 use crate::tune::{Autotune, Outcome, Record, Spread, Subject, Trial, Tuning, disagreement};

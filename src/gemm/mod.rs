@@ -12,7 +12,6 @@ mod execute;
 #[cfg(feature = "jit")]
 mod memo;
 #[cfg(feature = "jit")]
-mod parallel;
 #[cfg(feature = "cuda")]
 mod planner;
 #[cfg(feature = "jit")]

@@ -1,8 +1,9 @@
 //! Filling a cache in advance, on every core and without a GPU.
 
-use super::{Gemm, Kernel, memo, parallel};
+use super::{Gemm, Kernel, memo};
 use crate::error::Error;
 use crate::jit::{Cache, CacheKey};
+use crate::parallel;
 use crate::plan::Problem;
 use crate::target::{Gpu, Target};
 use std::collections::HashMap;

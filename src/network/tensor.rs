@@ -3,6 +3,7 @@
 use super::fault::Fault;
 use super::format::Format;
 use crate::dtype::{DType, Element};
+use crate::parallel::{Buffer, in_pieces};
 use std::fmt;
 use std::sync::Arc;
 
@@ -196,60 +197,6 @@ impl Tensor {
         Ok(out)
     }
 
-    /// The tensor with every element multiplied by the factor of its place along an axis.
-    ///
-    /// # Errors
-    /// If kernels do not have the format, or there are not as many factors.
-    pub(crate) fn scaled(&self, axis: usize, factors: &[f64]) -> Result<Tensor, Fault> {
-        let dtype = self.dtype("a weight")?;
-        if self.shape.get(axis) != Some(&factors.len()) {
-            return Err(Fault::Shape(format!("{} factors do not fit axis {axis} of {self}", factors.len())));
-        }
-        let inner: usize = self.shape[axis + 1..].iter().product();
-        let mut out = self.clone();
-        let size = dtype.size();
-        in_pieces(out.bytes_mut(), size, |first, bytes| {
-            let mut numbers = [0.0f64; 512];
-            for (block, bytes) in bytes.chunks_mut(numbers.len() * size).enumerate() {
-                let at = first + block * numbers.len();
-                let numbers = &mut numbers[..bytes.len() / size];
-                dtype.read_wide(bytes, 0, numbers);
-                // Elements beside each other have one factor, up to the end of what lies inside of the axis.
-                let (mut place, mut run, mut rest) = (at / inner % factors.len(), inner - at % inner, &mut *numbers);
-                while !rest.is_empty() {
-                    let (same, behind) = rest.split_at_mut(run.min(rest.len()));
-                    same.iter_mut().for_each(|x| *x *= factors[place]);
-                    (place, run, rest) = ((place + 1) % factors.len(), inner, behind);
-                }
-                dtype.write_wide(bytes, 0, numbers);
-            }
-        });
-        Ok(out)
-    }
-
-    /// The tensor with its second axis behind the others: filters as convolutions read them.
-    pub(crate) fn channels_last(&self) -> Option<Tensor> {
-        let (size, [outer, channels, rest @ ..]) = (self.format.size(), &self.shape[..]) else { return None };
-        let inner: usize = rest.iter().product();
-        let image = channels * inner * size;
-        let shape: Vec<usize> = [*outer].into_iter().chain(rest.iter().copied()).chain([*channels]).collect();
-        let mut out = Tensor::blank(self.format, &shape).ok()?;
-        if image > 0 {
-            in_pieces(out.bytes_mut(), image, |first, bytes| {
-                let from = self.bytes[first * image..].chunks_exact(image);
-                for (from, to) in from.zip(bytes.chunks_exact_mut(image)) {
-                    for (pixel, to) in to.chunks_exact_mut(channels * size).enumerate() {
-                        let planes = from.chunks_exact(inner * size);
-                        for (to, plane) in to.chunks_exact_mut(size).zip(planes) {
-                            to.copy_from_slice(&plane[pixel * size..][..size]);
-                        }
-                    }
-                }
-            });
-        }
-        Some(out)
-    }
-
     /// Stretched to a shape by NumPy's rules, whose extents agree or are 1 here.
     ///
     /// # Errors
@@ -263,25 +210,94 @@ impl Tensor {
     }
 }
 
-/// Works on bytes in pieces of whole `unit`s, on as many threads as pay. `work` gets the number of units before its piece.
-fn in_pieces(bytes: &mut [u8], unit: usize, work: impl Fn(usize, &mut [u8]) + Sync) {
-    const WORTH_A_THREAD: usize = 1 << 16;
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
-    let threads = cores.min(bytes.len() / WORTH_A_THREAD).max(1);
-    let units = (bytes.len() / unit).div_ceil(threads).max(1);
-    std::thread::scope(|scope| {
-        let mut pieces = bytes.chunks_mut(units * unit).enumerate();
-        let first = pieces.next();
-        for (index, piece) in pieces {
-            scope.spawn({
-                let work = &work;
-                move || work(index * units, piece)
-            });
+/// A tensor whose elements are multiplied by the factor of their place along an axis.
+pub(crate) struct Scaled<'a> {
+    pub tensor: &'a Tensor,
+    pub axis: usize,
+    pub factors: Vec<f64>,
+}
+
+/// The products of tensors and factors, each in its tensor's format.
+///
+/// # Errors
+/// For a tensor whose format kernels do not have, or with another number of factors.
+pub(crate) fn scaled(all: &[Scaled<'_>]) -> Vec<Result<Tensor, Fault>> {
+    let blank = |Scaled { tensor, axis, factors }: &Scaled<'_>| {
+        let dtype = tensor.dtype("a weight")?;
+        if tensor.shape.get(*axis) != Some(&factors.len()) {
+            return Err(Fault::Shape(format!("{} factors do not fit axis {axis} of {tensor}", factors.len())));
         }
-        if let Some((_, piece)) = first {
-            work(0, piece);
+        Ok((dtype, Tensor::blank(tensor.format, &tensor.shape)?))
+    };
+    let mut made: Vec<_> = all.iter().map(blank).collect();
+    let whole = all.iter().zip(&mut made).filter_map(|(of, made)| Some((of, made.as_mut().ok()?)));
+    let (jobs, buffers): (Vec<_>, Vec<_>) =
+        whole.map(|(of, (dtype, tensor))| ((of, *dtype), Buffer { unit: dtype.size(), bytes: tensor.bytes_mut() })).unzip();
+    in_pieces(buffers, |job, first, bytes| {
+        let (Scaled { tensor, axis, factors }, dtype) = &jobs[job];
+        let (inner, size): (usize, _) = (tensor.shape[axis + 1..].iter().product(), dtype.size());
+        let mut numbers = [0.0f64; 512];
+        for (block, bytes) in bytes.chunks_mut(numbers.len() * size).enumerate() {
+            let at = first + block * numbers.len();
+            let numbers = &mut numbers[..bytes.len() / size];
+            dtype.read_wide(&tensor.bytes, at, numbers);
+            // Elements beside each other have one factor, up to the end of what lies inside of the axis.
+            let (mut place, mut run, mut rest) = (at / inner % factors.len(), inner - at % inner, &mut *numbers);
+            while !rest.is_empty() {
+                let (same, behind) = rest.split_at_mut(run.min(rest.len()));
+                same.iter_mut().for_each(|x| *x *= factors[place]);
+                (place, run, rest) = ((place + 1) % factors.len(), inner, behind);
+            }
+            dtype.write_wide(bytes, 0, numbers);
         }
     });
+    made.into_iter().map(|made| made.map(|(_, tensor)| tensor)).collect()
+}
+
+/// Tensors with their second axes behind the others: filters as convolutions read them. `None` for a tensor without one.
+pub(crate) fn channels_last(all: &[&Tensor]) -> Vec<Option<Tensor>> {
+    let blank = |tensor: &&Tensor| {
+        let [outer, channels, rest @ ..] = &tensor.shape[..] else { return None };
+        let shape: Vec<usize> = [outer].into_iter().chain(rest).chain([channels]).copied().collect();
+        // With one pixel or one channel the elements stay where they are.
+        if *channels == 1 || rest.iter().all(|extent| *extent == 1) {
+            return Some(Tensor { shape, ..(*tensor).clone() });
+        }
+        Tensor::blank(tensor.format, &shape).ok()
+    };
+    let mut made: Vec<_> = all.iter().map(blank).collect();
+    let moved = all.iter().zip(&mut made).filter_map(|(of, made)| Some((*of, made.as_mut()?)));
+    let (jobs, buffers): (Vec<_>, Vec<_>) = moved
+        .filter(|(of, made)| !made.is_empty() && !Arc::ptr_eq(&of.bytes, &made.bytes))
+        .map(|(of, made)| {
+            let image = made.shape[1..].iter().product::<usize>() * of.format.size();
+            ((of, image), Buffer { unit: image, bytes: made.bytes_mut() })
+        })
+        .unzip();
+    in_pieces(buffers, |job, first, bytes| {
+        let (of, image) = jobs[job];
+        for (from, to) in of.bytes[first * image..].chunks_exact(image).zip(bytes.chunks_exact_mut(image)) {
+            match of.format.size() {
+                1 => planes_to_pixels::<1>(from, to, of.shape[1]),
+                2 => planes_to_pixels::<2>(from, to, of.shape[1]),
+                4 => planes_to_pixels::<4>(from, to, of.shape[1]),
+                _ => planes_to_pixels::<8>(from, to, of.shape[1]),
+            }
+        }
+    });
+    made
+}
+
+/// Copies an image of planes, one a channel, to one of pixels. An element has `SIZE` bytes.
+fn planes_to_pixels<const SIZE: usize>(from: &[u8], to: &mut [u8], channels: usize) {
+    let (from, _) = from.as_chunks::<SIZE>();
+    let (to, _) = to.as_chunks_mut::<SIZE>();
+    let pixels = from.len() / channels;
+    for (channel, plane) in from.chunks_exact(pixels).enumerate() {
+        for (to, element) in to[channel..].iter_mut().step_by(channels).zip(plane) {
+            *to = *element;
+        }
+    }
 }
 
 /// How many elements a shape has.

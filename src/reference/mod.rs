@@ -54,12 +54,9 @@ mod piece;
 mod precision;
 mod reduce;
 mod rows;
-mod threads;
 mod tile;
 
 pub use precision::Precision;
-#[cfg_attr(not(feature = "jit"), allow(unused_imports, reason = "only what compiles has more to do side by side"))]
-pub(crate) use threads::side_by_side;
 
 use crate::args::{
     ArgumentError, ArgumentErrors, ArgumentFault, Bound, HostArgs, Misfit, bind, fit_extents, fit_operation, slots,

@@ -9,15 +9,13 @@ use super::gemm::{Accumulators, Product};
 use super::memory::{Arguments, Format, Strides};
 use super::piece::{EvalTile, Source};
 use super::reduce::Reducer;
-use super::threads::side_by_side;
 use super::{Operation, Precision, Shape};
 use crate::check::Checked;
 use crate::ir::NodeId;
 use crate::ir::axes::{Axes, L, M, N};
-use std::num::NonZeroUsize;
+use crate::parallel;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 /// Rows and columns of a tile: its panels fit a core's cache, and the widening of a panel is small beside its product.
 const TILE: [usize; 2] = [128, 256];
@@ -155,9 +153,9 @@ impl<'j, 'a> Job<'j, 'a> {
         let terms = if self.program.multiplies() { self.shape.k } else { 0 };
         let operations = [self.shape.m, self.shape.n, entries, terms / 8 + self.program.len()];
         let operations = operations.into_iter().fold(1usize, usize::saturating_mul);
-        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let cores = parallel::cores();
         let threads = cores.min(count).min(operations / WORTH_A_THREAD + 1);
-        side_by_side(threads, work);
+        parallel::side_by_side(threads, work);
     }
 
     fn worker(&self) -> Worker {
