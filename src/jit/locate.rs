@@ -7,7 +7,8 @@
 //! 2. a library the process has loaded already;
 //! 3. the loader's own path;
 //! 4. `$CUDA_HOME` and `$CUDA_PATH`, `/usr/local/cuda`, `/opt/cuda`;
-//! 5. the wheels in `$VIRTUAL_ENV` and `$CONDA_PREFIX`, the libraries of `$CONDA_PREFIX`, the wheels in `~/.local`.
+//! 5. the wheels in the environment that [`search_environment`] names, in `$VIRTUAL_ENV` and in `$CONDA_PREFIX`, the
+//!    libraries of `$CONDA_PREFIX`, the wheels in `~/.local`.
 //!
 //! A file is examined before the loader maps it, see [`elf`](super::elf). A library counts as found if it works: it has
 //! all the functions, is new enough and has compiled an empty program. Some wheels do not find their own
@@ -28,11 +29,27 @@ use super::error::{NotFound, Tried};
 use super::key::CacheKey;
 use super::library::{Stamp, Traced};
 use super::nvrtc::Nvrtc;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 static FOUND: OnceLock<Nvrtc> = OnceLock::new();
+
+/// The environment that the program named.
+static ENVIRONMENT: OnceLock<PathBuf> = OnceLock::new();
+
+/// Names the Python environment (`sys.prefix`) of this process, whose wheels the search for NVRTC visits as well.
+///
+/// An interpreter knows its environment although no variable says so: nobody has to activate a virtual environment to use
+/// it. The first call counts; a search that has found a library is not repeated.
+pub fn search_environment(prefix: PathBuf) {
+    let _ = ENVIRONMENT.set(prefix);
+}
+
+/// The places of this process.
+fn own_places() -> Vec<SearchPlace> {
+    places(|name| std::env::var_os(name), ENVIRONMENT.get().map(PathBuf::as_path))
+}
 
 /// The NVRTC of this process.
 pub(super) fn nvrtc() -> Result<&'static Nvrtc, NotFound> {
@@ -45,7 +62,7 @@ pub(super) fn nvrtc() -> Result<&'static Nvrtc, NotFound> {
         return Ok(found);
     }
     let variable = |name: &str| std::env::var_os(name);
-    let places = places(variable);
+    let places = own_places();
     let (way, start) = (way::way_through(&places, variable), SystemTime::now());
     let mut found = search(&places, open)?;
     let stamp = found.file.as_deref().and_then(Stamp::of);
@@ -57,7 +74,7 @@ pub(super) fn nvrtc() -> Result<&'static Nvrtc, NotFound> {
 /// The key of the search that [`nvrtc`] would make; `None` once it has been made.
 pub(super) fn way() -> Option<CacheKey> {
     let variable = |name: &str| std::env::var_os(name);
-    FOUND.get().is_none().then(|| way::way_through(&places(variable), variable))
+    FOUND.get().is_none().then(|| way::way_through(&own_places(), variable))
 }
 
 /// Opens one candidate after the other, until one opens.
@@ -167,19 +184,15 @@ mod tests {
 
     #[test]
     fn an_override_is_the_only_place() {
-        let places = places(environment(&[(NVRTC_PATH, "/x/libnvrtc.so.13"), ("CUDA_HOME", "/c")]));
+        let places = places(environment(&[(NVRTC_PATH, "/x/libnvrtc.so.13"), ("CUDA_HOME", "/c")]), Some(Path::new("/p")));
         assert_eq!(places, [SearchPlace::Path("/x/libnvrtc.so.13".into())]);
     }
 
     #[test]
     fn the_order_is_as_documented() {
-        let found = places(environment(&[
-            (NVRTC_PATH, ""),
-            ("CUDA_HOME", "/usr/local/cuda"),
-            ("VIRTUAL_ENV", "/v"),
-            ("CONDA_PREFIX", "/co"),
-            ("HOME", "/h"),
-        ]));
+        let variables =
+            [(NVRTC_PATH, ""), ("CUDA_HOME", "/usr/local/cuda"), ("VIRTUAL_ENV", "/v"), ("CONDA_PREFIX", "/co"), ("HOME", "/h")];
+        let found = places(environment(&variables), Some(Path::new("/interpreter")));
         let path = |path: &str| SearchPlace::Path(path.into());
         let target = |root: &str| SearchPlace::Path(Path::new(root).join(TARGET_LIB));
         let expected = [
@@ -192,6 +205,7 @@ mod tests {
             target("/usr/local/cuda"),
             path("/opt/cuda/lib64"),
             target("/opt/cuda"),
+            SearchPlace::Wheels("/interpreter".into()),
             SearchPlace::Wheels("/v".into()),
             SearchPlace::Wheels("/co".into()),
             path("/co/lib"),

@@ -85,7 +85,7 @@ pub use self::error::{Asked, CompileFailure, Denied, JitError, NotFound, TooLong
 pub(crate) use self::fault::CacheFault;
 pub use self::key::CacheKey;
 pub use self::kind::Holds;
-pub use self::locate::NVRTC_PATH;
+pub use self::locate::{NVRTC_PATH, search_environment};
 pub use self::log::{CompilerMessage, Severity};
 #[cfg(feature = "cuda")]
 pub(crate) use self::memo::Memos;

@@ -13,6 +13,8 @@ use pyo3::prelude::*;
 #[pymodule]
 #[pyo3(name = "_native")]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    // PyTorch's wheels bring NVRTC along, into the environment of this interpreter.
+    postlude::jit::search_environment(module.py().import("sys")?.getattr("prefix")?.extract()?);
     module.add_class::<graph::PyGraph>()?;
     module.add_class::<epilogue::Epilogue>()?;
     module.add_class::<product::Product>()?;

@@ -68,8 +68,8 @@ impl SearchPlace {
     }
 }
 
-/// Every place, in the order of the search.
-pub(super) fn places(variable: impl Fn(&str) -> Option<OsString>) -> Vec<SearchPlace> {
+/// Every place, in the order of the search. `environment` is that of a program that said where it is.
+pub(super) fn places(variable: impl Fn(&str) -> Option<OsString>, environment: Option<&Path>) -> Vec<SearchPlace> {
     let path = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(given) = path(NVRTC_PATH) {
         return vec![SearchPlace::Path(given)];
@@ -81,6 +81,7 @@ pub(super) fn places(variable: impl Fn(&str) -> Option<OsString>) -> Vec<SearchP
     for root in [path("CUDA_HOME"), path("CUDA_PATH")].into_iter().chain(fixed).flatten() {
         places.extend(["lib64", TARGET_LIB].map(|lib| SearchPlace::Path(root.join(lib))));
     }
+    places.extend(environment.map(Path::to_path_buf).map(SearchPlace::Wheels));
     places.extend(path("VIRTUAL_ENV").map(SearchPlace::Wheels));
     if let Some(prefix) = path("CONDA_PREFIX") {
         places.extend([

@@ -68,7 +68,7 @@ mod tests {
     /// The key of a search in this environment.
     fn of(pairs: &[(&str, &Path)]) -> CacheKey {
         let variable = |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into());
-        way_through(&places(variable), variable)
+        way_through(&places(variable, None), variable)
     }
 
     #[test]
