@@ -38,7 +38,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% include "prelude/overlap.cuh" %}{# -#}
 {% if hopper or mainloop == "sm80" or mainloop == "bands" or attention or reductions or operand_sums or stages %}{# -#}
     {% include "prelude/fresh.cuh" %}{% endif -%}
-{% if reductions or operand_sums %}{% include "prelude/fence.cuh" %}{% endif -%}
+{% if reductions or operand_sums or shared_sums %}{% include "prelude/fence.cuh" %}{% endif -%}
 {% if attention_wgmma %}{% include "prelude/proxy.cuh" %}{% include "prelude/wgmma.cuh" %}{% endif -%}
 {% if hopper %}{% include "prelude/hopper.cuh" %}
 {% include "prelude/staging.cuh" %}{% if packed %}{% include "prelude/staging_bits.cuh" %}{% endif %}{% endif %}
@@ -52,6 +52,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if reductions %}{% include "prelude/monoids.cuh" %}{% if doubles %}{% include "prelude/monoids_of_doubles.cuh" %}{% endif %}
 {% include "prelude/reduce.cuh" %}
 {% include "epilogue/monoids.cuh" %}{% endif -%}
+{% if shared_sums and not reductions %}{% include "prelude/lanes.cuh" %}{% endif -%}
 {% if mainloop == "rows" or stages %}{% if not reductions %}{% include "prelude/monoids.cuh" %}{# -#}
     {% if doubles %}{% include "prelude/monoids_of_doubles.cuh" %}{% endif %}
 {% include "prelude/lanes.cuh" %}{% include "prelude/fold_lanes.cuh" %}{% include "epilogue/monoids.cuh" %}{% endif %}{# -#}
@@ -69,6 +70,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if attention %}{% include "mainloop/attention.cuh" %}{% endif -%}
 {% if mainloop == "bands" %}{% include "mainloop/bands.cuh" %}{% endif -%}
 {% if mainloop == "depthwise" %}{% include "mainloop/depthwise.cuh" %}{% endif -%}
+{% if mainloop == "depthwise_filters" %}{% include "mainloop/depthwise_filters.cuh" %}{% endif -%}
 {% if mainloop == "gemv" %}{% include "mainloop/gemv.cuh" %}{% endif -%}
 {% if mainloop == "pointwise" %}{% include "mainloop/pointwise.cuh" %}{% endif -%}
 {% if mainloop == "rows" %}{% include "mainloop/rows.cuh" %}{% endif -%}

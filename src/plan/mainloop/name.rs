@@ -19,6 +19,8 @@ pub enum Mainloop {
     Bands,
     /// Convolutions with one channel to a filter: single multiply-adds, at the speed of memory.
     Depthwise,
+    /// The gradient of such filters: single multiply-adds, at the speed of memory.
+    DepthwiseFilters,
     /// Single multiply-adds, full precision, for few rows: B passes through registers once.
     Gemv,
     /// No product: the accumulator is a matrix in memory.
@@ -30,10 +32,11 @@ pub enum Mainloop {
 
 impl Mainloop {
     /// Those of products, convolutions and pointwise operations without reductions along rows, the best first.
-    pub(in crate::plan) const BEST_FIRST: [Mainloop; 8] = [
+    pub(in crate::plan) const BEST_FIRST: [Mainloop; 9] = [
         Mainloop::Attention,
         Mainloop::Gemv,
         Mainloop::Depthwise,
+        Mainloop::DepthwiseFilters,
         Mainloop::Bands,
         Mainloop::Sm90a,
         Mainloop::Sm80,
@@ -53,6 +56,7 @@ impl Mainloop {
             Mainloop::Attention => "attention",
             Mainloop::Bands => "bands",
             Mainloop::Depthwise => "depthwise",
+            Mainloop::DepthwiseFilters => "depthwise_filters",
             Mainloop::Gemv => "gemv",
             Mainloop::Pointwise => "pointwise",
             Mainloop::Rows => "rows",

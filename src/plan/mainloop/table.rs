@@ -4,6 +4,7 @@
 use super::attention::Attention;
 use super::bands::Bands;
 use super::depthwise::Depthwise;
+use super::depthwise_filters::DepthwiseFilters;
 use super::gemv::Gemv;
 use super::name::Mainloop;
 use super::pointwise::Pointwise;
@@ -32,6 +33,7 @@ impl Mainloop {
             Mainloop::Attention => &Attention,
             Mainloop::Bands => &Bands,
             Mainloop::Depthwise => &Depthwise,
+            Mainloop::DepthwiseFilters => &DepthwiseFilters,
             Mainloop::Gemv => &Gemv,
             Mainloop::Pointwise => &Pointwise,
             Mainloop::Rows => &Rows,
@@ -49,6 +51,7 @@ impl Tile {
             TileShape::Attention { .. } => Mainloop::Attention,
             TileShape::Bands { .. } => Mainloop::Bands,
             TileShape::Depthwise { .. } => Mainloop::Depthwise,
+            TileShape::DepthwiseFilters { .. } => Mainloop::DepthwiseFilters,
             TileShape::Gemv { .. } => Mainloop::Gemv,
             TileShape::Pointwise => Mainloop::Pointwise,
             TileShape::Rows { .. } => Mainloop::Rows,

@@ -93,6 +93,22 @@ pub enum TileShape {
         /// Taps of the window: its weights lie in shared memory.
         taps: usize,
     },
+    /// For the gradient of such filters. A thread has `vector` channels of `run` output pixels side by side, and walks down the
+    /// images.
+    DepthwiseFilters {
+        /// Channels of a thread.
+        vector: usize,
+        /// Threads side by side along the channels.
+        lanes: usize,
+        /// Output pixels of a thread side by side.
+        run: usize,
+        /// Rows of the window whose sums a thread has at a time.
+        rows: usize,
+        /// Rows and columns of the window.
+        window: [usize; 2],
+        /// Parts of K, each of which has a block.
+        parts: usize,
+    },
     /// All threads of a block, and of the other blocks of its cluster, share K.
     Gemv {
         /// Blocks of a cluster.
