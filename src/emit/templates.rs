@@ -61,6 +61,8 @@ pub(super) static ALL: &[(&str, &str)] = templates![
     "mainloop/attention_mma.cuh",
     "mainloop/attention_wgmma.cuh",
     "mainloop/bands.cuh",
+    "mainloop/bands_filters.cuh",
+    "mainloop/band_lines.cuh",
     "mainloop/depthwise.cuh",
     "mainloop/depthwise_filters.cuh",
     "mainloop/multiply_add.cuh",

@@ -200,6 +200,11 @@ impl KernelPlan {
         Workspace::of(&Publishing { program, tile, strip, shape, blocks, lockstep, shared_sums })
     }
 
+    /// Whether its mainloop reads lines of images from shared memory.
+    pub(crate) fn reads_bands(&self) -> bool {
+        self.tile.rules().reads_bands()
+    }
+
     /// Whether blocks share K, and add their sums up in the workspace.
     pub(crate) fn shares_sums(&self) -> bool {
         self.tile.rules().shares_sums()

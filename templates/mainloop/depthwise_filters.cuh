@@ -16,7 +16,7 @@ constexpr int KEPT = DILATION_Y == 1 && STRIDE_Y < ROWS ? ROWS - STRIDE_Y : 0, F
 constexpr int ALIGN = A_ALIGN < B_ALIGN ? A_ALIGN : B_ALIGN;
 constexpr int ALIGNED = ALIGN < int(sizeof(Element)) ? 1 : ALIGN / int(sizeof(Element));
 constexpr int WIDTH = ALIGNED < VECTOR ? ALIGNED : VECTOR, VECTORS = VECTOR / WIDTH;
-// How sums are read from the workspace: in pieces of 16 bytes, each by SHARERS threads that have every so manieth part.
+// How sums are read from the workspace: in pieces of 16 bytes. SHARERS threads have the same piece, of different parts.
 constexpr int PIECE = 16 / int(sizeof(Accum)), PIECES = SUMS / PIECE, AHEAD = 8;
 constexpr int MOST_SHARERS = WARPS * SUMS_AT_ONCE / SUMS < THREADS / PIECES ? WARPS * SUMS_AT_ONCE / SUMS : THREADS / PIECES;
 constexpr int SHARERS = MOST_SHARERS > 1 ? MOST_SHARERS : 1;

@@ -651,6 +651,36 @@ fn filters_of_channels(name: &'static str, dtype: DType, shape: ConvShape, own: 
     Case { name, gemm, shapes: vec![conv.shape()], rasters: &[1], tolerance: 2e-5 }
 }
 
+/// The gradient of the filters of few channels, whose K end inside of a step or of a line, in one piece.
+fn filters_of_few(name: &'static str, dtype: DType, shape: ConvShape) -> Case {
+    let convolution = postlude::Convolution::new(shape).unwrap();
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc() * 0.125 + e.load("before", F32) + e.load("filter", F32.over(M));
+        e.store("d", z, F32);
+        e.reduce("columns", z, Monoid::Sum, F32.over(N));
+        e.reduce("rows", z, Monoid::Sum, F32.over(M));
+    });
+    let conv = Conv::gradient(dtype, convolution, GradientOf::Filters, &epilogue.unwrap());
+    let gemm = conv.gemm().clone().mainloop(Mainloop::BandsFilters).split_k(1);
+    Case { name, gemm, shapes: vec![conv.shape()], rasters: &[2], tolerance: 1e-4 }
+}
+
+fn gradients_of_few_channels() -> Vec<Case> {
+    vec![
+        filters_of_few("few_filters_stem", F16, ConvShape::new(3, [21, 24, 3], [40, 7, 7]).stride([2, 2]).padding([3, 3])),
+        filters_of_few("few_filters_odd", BF16, ConvShape::new(5, [19, 17, 3], [40, 3, 4]).stride([1, 2]).padding_of([0, 2, 1, 3])),
+        filters_of_few("few_filters_copies", F16, ConvShape::new(5, [13, 16, 3], [72, 3, 3]).padding([1, 1])),
+        filters_of_few(
+            "few_filters_apart",
+            F16,
+            ConvShape::new(40, [6, 5, 4], [24, 3, 2]).padding([2, 1]).dilation([2, 3]).stride([3, 1]),
+        ),
+        filters_of_few("few_filters_one", BF16, ConvShape::new(3, [30, 40, 1], [24, 5, 5]).padding([2, 2]).stride([1, 2])),
+        filters_of_few("few_filters_many", F16, ConvShape::new(2, [30, 23, 16], [136, 3, 3]).padding([1, 1])),
+        filters_of_few("few_filters_nothing", F16, ConvShape::new(0, [30, 23, 4], [16, 3, 3])),
+    ]
+}
+
 /// Vectors of channels of 16, 8, 4 and 2 bytes, lines that stay and lines that do not, rows of the window in turns, channels that
 /// no vector is full of, and parts of K that have nothing.
 fn gradients_of_channels() -> Vec<Case> {
@@ -850,6 +880,7 @@ fn cases() -> Vec<Case> {
     .chain(convolutions())
     .chain(gradients())
     .chain(gradients_of_channels())
+    .chain(gradients_of_few_channels())
     .chain(pools())
     .chain(attentions())
     .collect()
@@ -896,6 +927,7 @@ checks! {
     gradients_of_images: "grad_images";
     gradients_of_filters: "grad_filters";
     gradients_of_filters_of_one_channel: "channel_filters";
+    gradients_of_filters_of_few_channels: "few_filters";
     windows_that_become_one_number: "pool_";
     attention_without_scores_in_memory: "attention_";
     functions_of_scores_in_attention: "scores_";

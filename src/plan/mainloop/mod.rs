@@ -2,6 +2,7 @@
 
 pub(super) mod attention;
 pub(super) mod bands;
+pub(super) mod bands_filters;
 pub(super) mod candidates;
 pub(super) mod depthwise;
 pub(super) mod depthwise_filters;

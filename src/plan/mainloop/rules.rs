@@ -155,6 +155,11 @@ pub(in crate::plan) trait Rules: Sync {
         false
     }
 
+    /// Whether it reads lines of images, under the windows of neighbouring pixels, from shared memory.
+    fn reads_bands(&self) -> bool {
+        false
+    }
+
     /// Whether blocks share K, and add their sums up in the workspace.
     fn shares_sums(&self) -> bool {
         false

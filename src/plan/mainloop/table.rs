@@ -3,6 +3,7 @@
 
 use super::attention::Attention;
 use super::bands::Bands;
+use super::bands_filters::BandsFilters;
 use super::depthwise::Depthwise;
 use super::depthwise_filters::DepthwiseFilters;
 use super::gemv::Gemv;
@@ -32,6 +33,7 @@ impl Mainloop {
             Mainloop::Sm90a => &Sm90a,
             Mainloop::Attention => &Attention,
             Mainloop::Bands => &Bands,
+            Mainloop::BandsFilters => &BandsFilters,
             Mainloop::Depthwise => &Depthwise,
             Mainloop::DepthwiseFilters => &DepthwiseFilters,
             Mainloop::Gemv => &Gemv,
@@ -50,6 +52,7 @@ impl Tile {
             TileShape::Sm90a { .. } => Mainloop::Sm90a,
             TileShape::Attention { .. } => Mainloop::Attention,
             TileShape::Bands { .. } => Mainloop::Bands,
+            TileShape::BandsFilters { .. } => Mainloop::BandsFilters,
             TileShape::Depthwise { .. } => Mainloop::Depthwise,
             TileShape::DepthwiseFilters { .. } => Mainloop::DepthwiseFilters,
             TileShape::Gemv { .. } => Mainloop::Gemv,

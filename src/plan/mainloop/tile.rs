@@ -86,6 +86,22 @@ pub enum TileShape {
         /// Warps along N.
         warps_n: usize,
     },
+    /// For the gradient of the filters of few channels: lines of the images lie in shared memory beside those of dY. `warps_n`
+    /// warps share the elements of a filter, `warps_k` times.
+    BandsFilters {
+        /// Lines of the images that the windows of the pixels reach, at most.
+        lines: usize,
+        /// Elements of such a line.
+        line: usize,
+        /// Elements of a filter, as the tile goes through them.
+        terms: usize,
+        /// Output pixels that are multiplied at a time.
+        pixels: usize,
+        /// Warps along the elements of a filter.
+        warps_n: usize,
+        /// Warps that have the same elements, and different pixels.
+        warps_k: usize,
+    },
     /// For convolutions with one channel to a filter. A thread has the same columns of `run` pixels side by side.
     Depthwise {
         /// Pixels of a thread at a time.
