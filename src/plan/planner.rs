@@ -304,8 +304,7 @@ impl KernelPlan {
         let scores = self.scores.as_ref();
         let (operation, shares_sums) = (self.operation, tile.rules().shares_sums());
         let (lockstep, shifted_edges) = (self.lockstep, self.shifted_edges);
-        let params =
-            Params::of(operation, &self.arguments, &self.program, scores, lockstep, shifted_edges, shares_sums);
+        let params = Params::of(operation, &self.arguments, &self.program, scores, lockstep, shifted_edges, shares_sums);
         let (staging, params) = stage(&tile, operation, &self.argument_runs, &self.program, params, self.target, widest);
         if let Some(staging) = &staging {
             (self.maps, self.strip) = (staging.maps.clone(), staging.strip);

@@ -92,8 +92,8 @@ DEVICE void walk(const Params& p, Accum (&sums)[ROWS][WINDOW_X][VECTOR], u32 run
 #pragma unroll
     for (int r = 0; r < KEPT; ++r) load_line(lines[r], y + r);
     load_fresh();
-    // Several rows side by side, so that lines need not move from register to register.
-#pragma unroll (ROWS <= 3 ? 4 : 1)
+    // One row after the other: side by side their loads take all registers.
+#pragma unroll 1
     for (; row < end; ++row) {
         Accum factors[RUN][VECTOR];
 #pragma unroll

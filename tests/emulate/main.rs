@@ -1,8 +1,9 @@
 //! Kernels on a processor: the rendered text is compiled as C++ and compared with the reference, without a GPU.
 //!
-//! This covers `simt`, `gemv`, `pointwise`, `depthwise` and, with tensor cores, `bands` and `attention`, with the epilogue, the
-//! order of tiles, the guards at the edges, masks and reductions that all mainloops share. `cuda.hpp` says how. Two launches
-//! in opposite orders of blocks have to agree bit by bit. Neither proves anything about a GPU's timing.
+//! This covers `simt`, `gemv`, `pointwise`, `depthwise`, `depthwise_filters` and, with tensor cores, `bands`, `bands_filters` and
+//! `attention`, with the epilogue, the order of tiles, the guards at the edges, masks and reductions that all mainloops share.
+//! `cuda.hpp` says how. Two launches in opposite orders of blocks have to agree bit by bit. Neither proves anything about a GPU's
+//! timing.
 
 mod eight_bits;
 mod fast;
@@ -628,7 +629,13 @@ fn depthwise_gradient(name: &'static str, dtype: DType, shape: ConvShape) -> Cas
 
 /// The gradient of the filters of channels that have one each: as a plan chooses it, or with few threads and parts of K that end
 /// anywhere. Something is reduced over its columns, or nothing.
-fn filters_of_channels(name: &'static str, dtype: DType, shape: ConvShape, own: Option<(TileShape, usize)>, reduces: bool) -> Case {
+fn filters_of_channels(
+    name: &'static str,
+    dtype: DType,
+    shape: ConvShape,
+    own: Option<(TileShape, usize)>,
+    reduces: bool,
+) -> Case {
     let convolution = postlude::Convolution::new(shape.groups(shape.channels)).unwrap();
     let epilogue = Epilogue::build(|e| {
         let sum = if dtype == F64 { e.acc_f64().cast(F32) } else { e.acc() };
@@ -668,7 +675,11 @@ fn filters_of_few(name: &'static str, dtype: DType, shape: ConvShape) -> Case {
 fn gradients_of_few_channels() -> Vec<Case> {
     vec![
         filters_of_few("few_filters_stem", F16, ConvShape::new(3, [21, 24, 3], [40, 7, 7]).stride([2, 2]).padding([3, 3])),
-        filters_of_few("few_filters_odd", BF16, ConvShape::new(5, [19, 17, 3], [40, 3, 4]).stride([1, 2]).padding_of([0, 2, 1, 3])),
+        filters_of_few(
+            "few_filters_odd",
+            BF16,
+            ConvShape::new(5, [19, 17, 3], [40, 3, 4]).stride([1, 2]).padding_of([0, 2, 1, 3]),
+        ),
         filters_of_few("few_filters_copies", F16, ConvShape::new(5, [13, 16, 3], [72, 3, 3]).padding([1, 1])),
         filters_of_few(
             "few_filters_apart",
@@ -697,7 +708,13 @@ fn gradients_of_channels() -> Vec<Case> {
         filters_of_channels("channel_filters_strided", F16, base.stride([2, 2]), Some((own(4, 8, 3, 3, [3, 3], 5), 64)), false),
         filters_of_channels("channel_filters_wide_strides", BF16, base.stride([3, 3]).padding([2, 2]), None, false),
         filters_of_channels("channel_filters_apart", F32, apart.stride([3, 2]).dilation([1, 3]), None, false),
-        filters_of_channels("channel_filters_dilated", F16, apart.dilation([2, 2]), Some((own(2, 4, 1, 2, [5, 4], 60), 32)), true),
+        filters_of_channels(
+            "channel_filters_dilated",
+            F16,
+            apart.dilation([2, 2]),
+            Some((own(2, 4, 1, 2, [5, 4], 60), 32)),
+            true,
+        ),
         filters_of_channels("channel_filters_odd", BF16, odd.dilation([2, 1]), None, true),
         filters_of_channels("channel_filters_doubles", F64, ConvShape { channels: 6, filters: 6, ..base }, None, false),
         filters_of_channels("channel_filters_large", F16, large, Some((own(8, 1, 2, 4, [11, 7], 3), 64)), false),

@@ -165,7 +165,10 @@ fn of_filters_of_channels() {
             ConvShape { window: [2, 3], width: 13, ..base },
             ConvShape { images: 0, ..base },
         ];
-        run_all(&shapes.into_iter().flat_map(|shape| cases_of_filters(dtype, shape, None)).collect::<Vec<_>>());
+        // One epilogue after the other: compiling takes the time.
+        let in_turn =
+            |(turn, shape): (usize, ConvShape)| cases_of_filters(dtype, shape, None).into_iter().nth((turn + channels) % 3);
+        run_all(&shapes.into_iter().enumerate().filter_map(in_turn).collect::<Vec<_>>());
     }
     // Operands of one sign, slices of wider ones, and what a plan chooses by itself.
     let convolution = Convolution::new(ConvShape::new(9, [57, 56, 72], [72, 3, 3]).padding([1, 1]).groups(72)).unwrap();
@@ -184,8 +187,55 @@ fn of_filters_of_channels() {
 fn tiles_of_filters_of_channels() {
     let base = ConvShape::new(20, [28, 28, 88], [88, 3, 3]).groups(88);
     for shape in [base.padding([1, 1]), ConvShape { window: [5, 5], ..base }.stride([2, 2]).padding([2, 2])] {
-        run_all(&cases_of_filters(F16, shape, Some(4)));
+        run_all(&cases_of_filters(F16, shape, Some(6)));
     }
+}
+
+/// The gradient of filters of few channels: windows at even and at odd elements, whole lines and others, in one piece, in parts
+/// whose last one is shorter, and in as many as a plan chooses.
+#[test]
+fn of_filters_of_few_channels() {
+    for (dtype, channels) in [(F16, 3), (BF16, 4), (F16, 1), (BF16, 6)] {
+        let base = ConvShape::new(3, [30, 41, channels], [72, 3, 3]);
+        let stem = ConvShape { window: [7, 7], filters: 64, height: 56, width: 48, ..base }.stride([2, 2]).padding([3, 3]);
+        let shapes = [
+            base.padding([1, 1]),
+            stem,
+            ConvShape { images: 40, filters: 40, ..stem },
+            base.stride([3, 4]).padding_of([0, 2, 1, 0]),
+            ConvShape { images: 1, window: [2, 4], ..base }.stride([1, 2]).padding_of([0, 0, 0, 3]),
+            base.dilation([2, if channels % 2 == 0 { 2 } else { 1 }]).padding([2, 2]),
+            ConvShape { images: 70, height: 5, width: 6, ..base },
+            ConvShape { images: 0, ..base },
+        ];
+        let mut all = Vec::new();
+        for (shape, parts) in shapes.into_iter().zip([None, Some(1), None, Some(3), Some(1), Some(7), None, None]) {
+            let convolution = Convolution::new(shape).unwrap();
+            for epilogue in epilogues(dtype, &convolution, Filters).into_iter().step_by(2) {
+                let conv = Conv::gradient(dtype, convolution, Filters, &epilogue);
+                let conv = conv.prefer(|gemm| gemm.mainloop(Mainloop::BandsFilters));
+                let conv = parts.map_or_else(|| conv.clone(), |parts| conv.clone().prefer(|gemm| gemm.split_k(parts)));
+                all.push(Case::new(conv.gemm(), conv.shape()));
+            }
+        }
+        run_all(&all);
+    }
+    // Reductions behind whole sums, slices of wider images, and every tile.
+    let reduced = Epilogue::build(|e| {
+        let z = e.acc() + e.load("filter", F32.over(M));
+        e.store("d", z, F16);
+        e.reduce("columns", z, Monoid::Sum, F32.over(N));
+        e.reduce("rows", z, Monoid::Sum, F32.over(M));
+    })
+    .unwrap();
+    let convolution = Convolution::new(ConvShape::new(5, [57, 64, 3], [96, 5, 5]).padding([2, 2]).stride([2, 2])).unwrap();
+    let conv = Conv::gradient(F16, convolution, Filters, &reduced);
+    assert_eq!(conv.kernel_plan(Target::SM_90A, 132).unwrap().mainloop(), Mainloop::BandsFilters);
+    let conv = conv.prefer(|gemm| gemm.split_k(1));
+    Case::new(conv.gemm(), conv.shape()).offset("b", 1).ld("b", 4).offset("a", 8).ld("a", 104).run();
+    let plan = conv.kernel_plan(Target::SM_90A, 132).unwrap();
+    let tiles = plan.choice.candidates().map(|(tile, _)| tile);
+    run_all(&tiles.map(|tile| Case::new(conv.clone().prefer(|gemm| gemm.tile(tile)).gemm(), conv.shape())).collect::<Vec<_>>());
 }
 
 /// Every tile for tiles with different numbers of taps, on more of them than there are multiprocessors.

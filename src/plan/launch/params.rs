@@ -131,8 +131,8 @@ pub enum FieldValue {
     EdgeColumn,
     /// Address of the count of tiles that blocks have begun.
     Progress,
-    /// Address of the slices of a reduction. The sums of operands are numbered after the reductions, and then those of blocks that
-    /// share K.
+    /// Address of the slices of a reduction. The sums of operands are numbered after the reductions, and then those of blocks
+    /// that share K.
     Partials(usize),
     /// Address of the arrival counters of a set of axes that results of reductions vary along. The sums of operands are
     /// numbered after these sets, and then those of blocks that share K.

@@ -131,7 +131,10 @@ impl Rules for BandsFilters {
         let strips = (bn / strip).max(1);
         first_broken(&[
             direct::strips(tile, strip),
-            (obstacle(operation, alignment[0], Target::SM_80).is_none(), "its convolutions have few channels, and dY whole pieces"),
+            (
+                obstacle(operation, alignment[0], Target::SM_80).is_none(),
+                "its convolutions have few channels, and dY whole pieces",
+            ),
             (threads.is_power_of_two() && (32..=1024).contains(&threads), "a block has 32 to 1024 threads"),
             (threads >= 32 * warps_n * warps_k, "its warps are some of the block's"),
             (bm.is_power_of_two() && (16..=128).contains(&bm), "a tile has 16 to 128 filters"),

@@ -130,7 +130,9 @@ fn tiles(patches: &Patches, operation: Operation, request: &TileRequest<'_>) -> 
         let Some(most) = (1..=of.window[0]).rev().find(|rows| step(*rows).registers() <= MOST_REGISTERS) else { continue };
         let turns = of.window[0].div_ceil(most);
         let step = step(of.window[0].div_ceil(turns));
-        for (lanes, threads) in [32, 16, 8, 4, 2].into_iter().flat_map(|lanes| [512, 256, 128].map(move |threads| (lanes, threads))) {
+        for (lanes, threads) in
+            [32, 16, 8, 4, 2].into_iter().flat_map(|lanes| [512, 256, 128].map(move |threads| (lanes, threads)))
+        {
             if threads * step.registers() > 65_536 || !(4..=128).contains(&(lanes * vector)) {
                 continue;
             }
@@ -147,9 +149,11 @@ fn tiles(patches: &Patches, operation: Operation, request: &TileRequest<'_>) -> 
             let warps = (threads / 32) as f64;
             let slots = steps * step.slots() as f64 * min_blocks as f64 * warps / 4.0;
             let waits = steps * LATENCY;
-            let pieces = if lanes * vector * size < 64 { 1.3 } else { 1.0 };
+            // Short pieces of a line of the cache; few warps.
+            let pieces = [1.3, 1.05, 1.0][(lanes * vector * size / 64).min(2)];
+            let few = [1.15, 1.08, 1.0][(min_blocks * threads / 256).saturating_sub(1).min(2)];
             let read = (patches.image_pixels() * of.channels + patches.shape().k * of.filters) * size;
-            let memory = pieces * read as f64 / BYTES / waves;
+            let memory = pieces * few * read as f64 / BYTES / waves;
             let ends = 1500.0 + LATENCY * (parts as f64 * own.sums() as f64 / (threads * 32) as f64);
             all.push((tile, waves * (slots.max(waits).max(memory) + 0.1 * (slots + waits)) + ends));
         }
@@ -218,12 +222,15 @@ impl Rules for DepthwiseFilters {
         let (own, threads) = (Own::of(tile), tile.threads);
         let Own { vector, run, rows, window, parts, .. } = own;
         let turns = if rows < window[0] { format!(", {rows} rows of the window at a time") } else { String::new() };
-        format!(" of {} channels, {threads} threads, {vector} channels of {run} pixels each{turns}, K in {parts} parts", own.channels())
+        format!(
+            " of {} channels, {threads} threads, {vector} channels of {run} pixels each{turns}, K in {parts} parts",
+            own.channels()
+        )
     }
 
     fn price(&self, tile: &Tile) -> Price {
         let Own { vector, run, rows, window, .. } = Own::of(tile);
-        let products = (rows * window[1] * run * vector * if rows <= 3 { 5 } else { 1 }) as f64;
+        let products = (rows * window[1] * run * vector) as f64;
         Price { kernel: 200.0 + 0.15 * products, thousand: 48.0, store: 36.0, word: 80.0, sum: 65.0 }
     }
 
