@@ -58,7 +58,7 @@ template <bool ALL> DEVICE void multiply(u32 buffer, int count, const u32 (&pair
     // Matrices 0..3 of a load: both halves of K for eight filters, then for the next eight.
     const int pixel = pixel_of((lane >> 3 & 1) * 8 + lane % 8), second = lane >> 4;
     const u32 gradients = shared + AT_GRADIENTS + buffer * (BK * BM * 2) + pixel * (PIECES * 16);
-#pragma unroll 2
+#pragma unroll (ELEMENT_TILES > 2 ? 1 : 2)
     for (int step = part; step < STEPS; step += WARPS_K) {
         u32 window[4], a[ELEMENT_TILES][4];
         asm volatile("ld.shared.v4.b32 { %0, %1, %2, %3}, [%4];"
