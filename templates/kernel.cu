@@ -10,8 +10,8 @@
 {% if fast or attention %}{% include "prelude/fast.cuh" %}{% endif -%}
 {% if not hopper %}{% include "prelude/strip.cuh" %}{% endif -%}
 {% if packed %}{% include "prelude/bits.cuh" %}{% if not hopper %}{% include "prelude/strip_bits.cuh" %}{% endif %}{% endif -%}
-{% if mainloop == "sm80" or mainloop == "bands" or attention or hopper %}{% include "prelude/shared.cuh" %}{% endif -%}
-{% if mainloop == "sm80" or mainloop == "bands" or attention or widened and mainloop == "gemv" %}{# -#}
+{% if mainloop == "sm80" or reads_bands or attention or hopper %}{% include "prelude/shared.cuh" %}{% endif -%}
+{% if mainloop == "sm80" or reads_bands or attention or widened and mainloop == "gemv" %}{# -#}
 {% include "prelude/tensor_core.cuh" %}{% endif -%}
 // ---- configuration ----
 using Element = {{ element }};
@@ -36,9 +36,9 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if hopper or mainloop == "gemv" %}constexpr bool CONSTANT_A = {{ constant_a }}, CONSTANT_B = {{ constant_b }};
 {% endif -%}
 {% include "prelude/overlap.cuh" %}{# -#}
-{% if hopper or mainloop == "sm80" or mainloop == "bands" or attention or reductions or operand_sums or stages %}{# -#}
+{% if hopper or mainloop == "sm80" or reads_bands or attention or reductions or operand_sums or stages %}{# -#}
     {% include "prelude/fresh.cuh" %}{% endif -%}
-{% if reductions or operand_sums %}{% include "prelude/fence.cuh" %}{% endif -%}
+{% if reductions or operand_sums or shared_sums %}{% include "prelude/fence.cuh" %}{% endif -%}
 {% if attention_wgmma %}{% include "prelude/proxy.cuh" %}{% include "prelude/wgmma.cuh" %}{% endif -%}
 {% if hopper %}{% include "prelude/hopper.cuh" %}
 {% include "prelude/staging.cuh" %}{% if packed %}{% include "prelude/staging_bits.cuh" %}{% endif %}{% endif %}
@@ -52,6 +52,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if reductions %}{% include "prelude/monoids.cuh" %}{% if doubles %}{% include "prelude/monoids_of_doubles.cuh" %}{% endif %}
 {% include "prelude/reduce.cuh" %}
 {% include "epilogue/monoids.cuh" %}{% endif -%}
+{% if shared_sums and not reductions %}{% include "prelude/lanes.cuh" %}{% endif -%}
 {% if mainloop == "rows" or stages %}{% if not reductions %}{% include "prelude/monoids.cuh" %}{# -#}
     {% if doubles %}{% include "prelude/monoids_of_doubles.cuh" %}{% endif %}
 {% include "prelude/lanes.cuh" %}{% include "prelude/fold_lanes.cuh" %}{% include "epilogue/monoids.cuh" %}{% endif %}{# -#}
@@ -68,7 +69,9 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if scores %}{{ scores }}{% endif -%}
 {% if attention %}{% include "mainloop/attention.cuh" %}{% endif -%}
 {% if mainloop == "bands" %}{% include "mainloop/bands.cuh" %}{% endif -%}
+{% if mainloop == "bands_filters" %}{% include "mainloop/bands_filters.cuh" %}{% endif -%}
 {% if mainloop == "depthwise" %}{% include "mainloop/depthwise.cuh" %}{% endif -%}
+{% if mainloop == "depthwise_filters" %}{% include "mainloop/depthwise_filters.cuh" %}{% endif -%}
 {% if mainloop == "gemv" %}{% include "mainloop/gemv.cuh" %}{% endif -%}
 {% if mainloop == "pointwise" %}{% include "mainloop/pointwise.cuh" %}{% endif -%}
 {% if mainloop == "rows" %}{% include "mainloop/rows.cuh" %}{% endif -%}

@@ -365,7 +365,13 @@ fn rooms(names: &str) -> Vec<(String, String)> {
     let variants = names.split_once("pub enum Mainloop {").and_then(|(_, rest)| rest.split_once('}')).expect("the enum").0;
     let names = variants.lines().map(str::trim).filter(|line| !line.starts_with("//") && !line.is_empty());
     let names = names.map(|name| name.trim_end_matches(',').to_owned());
-    names.map(|name| (name.clone(), format!("src/plan/mainloop/{}", name.to_lowercase()))).collect()
+    // Words of a file's name are separated.
+    let letter = |(at, c): (usize, char)| {
+        let separator = if at > 0 && c.is_uppercase() { "_" } else { "" };
+        format!("{separator}{}", c.to_lowercase())
+    };
+    let file = |name: &str| name.chars().enumerate().map(letter).collect::<String>();
+    names.map(|name| (name.clone(), format!("src/plan/mainloop/{}", file(&name)))).collect()
 }
 
 #[test]

@@ -257,6 +257,34 @@ fn convolutions() {
     run(&jobs);
 }
 
+/// Gradients of filters of one channel and of few, on the chosen tiles.
+#[test]
+fn gradients_of_small_filters() {
+    let epilogue = recipes::identity(F16).unwrap();
+    let depthwise = |size: usize, channels: usize, window: usize| {
+        let shape = ConvShape::new(32, [size, size, channels], [channels, window, window]);
+        shape.padding([window / 2; 2]).groups(channels)
+    };
+    let few = |channels: usize, filters: usize, window: usize| {
+        ConvShape::new(32, [224, 224, channels], [filters, window, window]).padding([window / 2; 2])
+    };
+    let shapes = [
+        depthwise(112, 32, 3),
+        depthwise(112, 64, 3).stride([2, 2]),
+        depthwise(14, 512, 3),
+        depthwise(28, 240, 5),
+        depthwise(56, 96, 7),
+        few(3, 64, 7).stride([2, 2]),
+        few(3, 64, 3),
+        few(4, 64, 7).stride([2, 2]),
+    ];
+    let jobs = shapes.map(|shape| {
+        let conv = Conv::filter_gradient(F16, shape, &epilogue).unwrap();
+        job(format!("gradient of filters, {shape}"), conv.gemm().clone(), conv.shape(), Target::SM_90A)
+    });
+    run(&jobs);
+}
+
 #[test]
 fn pools() {
     let mut jobs = Vec::new();

@@ -880,6 +880,36 @@ fn convolutions_of_few_channels_have_mainloops() {
     }
 }
 
+/// Which gradients of filters have mainloops of their own, and that these split K themselves or in parts.
+#[test]
+fn gradients_of_few_channels_have_mainloops() {
+    let wide = recipes::identity(F32).unwrap();
+    let summed = Epilogue::build(|e| {
+        e.store("d", e.acc(), F32);
+        e.reduce("bias", e.a(), Monoid::Sum, F32.over(M | L));
+    })
+    .unwrap();
+    let base = ConvShape::new(8, [56, 56, 64], [64, 3, 3]).padding([1, 1]);
+    let cases = [
+        (base, &wide, Mainloop::Sm90a),
+        (base.groups(64), &wide, Mainloop::DepthwiseFilters),
+        (base.groups(64), &summed, Mainloop::Sm80),
+        (ConvShape { filters: 128, ..base }.groups(64), &wide, Mainloop::Sm80),
+        (ConvShape { channels: 3, ..base }, &wide, Mainloop::BandsFilters),
+        (ConvShape { channels: 3, ..base }, &summed, Mainloop::Sm80),
+        (ConvShape { channels: 3, filters: 60, ..base }, &wide, Mainloop::Sm80),
+        (ConvShape { channels: 16, ..base }, &wide, Mainloop::Sm80),
+    ];
+    for (shape, epilogue, mainloop) in cases {
+        let conv = Conv::filter_gradient(F16, shape, epilogue).unwrap();
+        let plan = conv.kernel_plan(Target::SM_90A, 132).unwrap();
+        assert_eq!(plan.mainloop(), mainloop, "{shape}: {}", plan.explain());
+        // Blocks that share K add their sums up in one kernel. Other mainloops take two.
+        let few = mainloop == Mainloop::BandsFilters;
+        assert!(!few || plan.split.as_ref().is_some_and(|split| split.parts > 16), "{shape}: {}", plan.explain());
+    }
+}
+
 /// What one block has all of is one kernel; what it has not takes several, and the plan says why.
 #[test]
 fn reductions_that_blocks_share_take_several_kernels() {

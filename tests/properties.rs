@@ -346,6 +346,16 @@ fn tile() -> impl Strategy<Value = Tile> {
                 wgmma
             }),
             [number(), number()].prop_map(|[run, taps]| TileShape::Depthwise { run, taps }),
+            [number(), number(), number(), number(), number(), number()].prop_map(
+                |[lines, line, terms, pixels, warps_n, warps_k]| {
+                    TileShape::BandsFilters { lines, line, terms, pixels, warps_n, warps_k }
+                }
+            ),
+            [number(), number(), number(), number(), number(), number(), number()].prop_map(
+                |[vector, lanes, run, rows, y, x, parts]| {
+                    TileShape::DepthwiseFilters { vector, lanes, run, rows, window: [y, x], parts }
+                }
+            ),
             number().prop_map(|cluster| TileShape::Gemv { cluster }),
             Just(TileShape::Pointwise),
             ([number(), number(), number()], [any::<bool>(), any::<bool>()])
@@ -373,6 +383,12 @@ fn changed(mut tile: Tile, (place, number): (usize, usize)) -> Tile {
         TileShape::Attention { keys, stages, width, wgmma: _ } => numbers.extend([keys, stages, width]),
         TileShape::Bands { lines, line, terms, warps_m, warps_n } => numbers.extend([lines, line, terms, warps_m, warps_n]),
         TileShape::Depthwise { run, taps } => numbers.extend([run, taps]),
+        TileShape::BandsFilters { lines, line, terms, pixels, warps_n, warps_k } => {
+            numbers.extend([lines, line, terms, pixels, warps_n, warps_k]);
+        }
+        TileShape::DepthwiseFilters { vector, lanes, run, rows, window: [y, x], parts } => {
+            numbers.extend([vector, lanes, run, rows, y, x, parts]);
+        }
         TileShape::Gemv { cluster } => numbers.push(cluster),
         TileShape::Pointwise => {}
         TileShape::Rows { group, span, together, ahead: _, whole: _ } => numbers.extend([group, span, together]),

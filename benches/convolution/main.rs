@@ -7,7 +7,8 @@
 //! tensors are `channels_last`. A figure is the median over the rounds of the ratio of times inside a round: above 1
 //! Postlude is faster. `-- --batch 32` selects, `-- --tiles 4` also times the tiles that are estimated to come next,
 //! `-- --tune` runs the fastest of all that fit, `-- --layers TEXT` selects layers by name, `-- --epilogues 2` takes the first
-//! two. `-- --gradients` measures the gradients of the images and of the filters instead.
+//! two. `-- --gradients` measures the gradients of the images and of the filters instead, and `-- --of filters` the latter
+//! alone.
 //!
 //! Without a GPU it says why it does nothing; without PyTorch it times Postlude alone.
 #![allow(missing_docs, reason = "a benchmark")]
@@ -273,7 +274,8 @@ fn capture_copies(stream: &Arc<CudaStream>, operands: &mut Operands, launches: u
     })
 }
 
-struct Options {
+struct Options<'a> {
+    of: &'a str,
     tiles: usize,
     tune: bool,
     rounds: usize,
@@ -281,7 +283,7 @@ struct Options {
     gradients: bool,
 }
 
-fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer: &Layer, options: &Options) -> Result<()> {
+fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer: &Layer, options: &Options<'_>) -> Result<()> {
     let convolution = postlude::Convolution::new(layer.shape())?;
     let mut operands = Operands::new(stream, &convolution)?;
     let sets = operands.sets.len();
@@ -290,6 +292,7 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer
         peer.prepare(&layer.case(options.gradients, sets, launches))?;
     }
     let mut does = if options.gradients { gradients()? } else { epilogues(layer)? };
+    does.retain(|does| does.name.contains(options.of));
     does.truncate(options.epilogues);
     let (mut contenders, mut plans, mut firsts) = (Vec::new(), Vec::new(), Vec::new());
     for does in &does {
@@ -378,7 +381,8 @@ fn all(device: &Device, args: &[String]) -> Result<()> {
     let [tiles, rounds, epilogues] = [("--tiles", 0), ("--rounds", ROUNDS), ("--epilogues", usize::MAX)]
         .map(|(name, default)| number(name).unwrap_or(default));
     let rounds = support::rounds(args, rounds);
-    let options = Options { tiles, tune, rounds, epilogues, gradients };
+    let of = support::value(args, "--of").map_or("", String::as_str);
+    let options = Options { of, tiles, tune, rounds, epilogues, gradients };
     let peer = Peer::start(SCRIPT).and_then(|mut peer| peer.versions().map(|versions| (peer, versions)));
     match &peer {
         Ok((_, versions)) => println!("{device:?}, {versions}"),

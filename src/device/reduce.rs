@@ -36,7 +36,7 @@ impl Reducer {
             dtype.write(&mut bytes, 0, identity);
             (operands + argument, bytes)
         });
-        let optional = plan.program.reductions.is_empty() && plan.program.sums.is_empty();
+        let optional = plan.program.reductions.is_empty() && plan.program.sums.is_empty() && !plan.shares_sums();
         Reducer { bytes, optional, rooms: Mutex::default(), identities: identities.collect() }
     }
 

@@ -109,6 +109,8 @@ struct Context {
     about: Vec<String>,
     fast: bool,
     mainloop: &'static str,
+    /// Whether it reads images from bands of lines.
+    reads_bands: bool,
     product: bool,
     #[serde(flatten)]
     patches: patches::Reads,
@@ -245,6 +247,7 @@ fn context(plan: &KernelPlan, scores: Option<String>) -> Context {
         ],
         fast: plan.fast_math,
         mainloop: plan.tile.mainloop().name(),
+        reads_bands: plan.reads_bands(),
         parts: plan.split.as_ref().map_or(1, |split| split.parts),
         cluster_size: plan.tile.cluster(),
         splits_k: plan.tile.parts() > 1,

@@ -59,11 +59,23 @@ pub(super) struct Sums {
     /// Whether there are any of A, and of B.
     sums_a: bool,
     sums_b: bool,
+    /// Where blocks that share K leave their sums, and where they count arrivals, if they do.
+    shared_sums: Option<String>,
+    shared_arrivals: Option<String>,
 }
 
 impl Sums {
     pub fn of(plan: &KernelPlan, printer: &Printer<'_>) -> Sums {
         let has = |side: Side| plan.program.sums.iter().any(|sum| sum.side == side);
-        Sums { operand_sums: operand_sums(plan, printer), sums_a: has(Side::A), sums_b: has(Side::B) }
+        // They are numbered last.
+        let program = &plan.program;
+        let last = |of: usize| plan.shares_sums().then_some(of + program.sums.len());
+        Sums {
+            operand_sums: operand_sums(plan, printer),
+            sums_a: has(Side::A),
+            sums_b: has(Side::B),
+            shared_sums: last(program.reductions.len()).map(|i| param(FieldValue::Partials(i))),
+            shared_arrivals: last(sets(&program.reductions).len()).map(|i| param(FieldValue::Arrivals(i))),
+        }
     }
 }

@@ -194,8 +194,20 @@ impl KernelPlan {
     /// The device memory that reductions need for launches on a shape.
     pub fn workspace(&self, shape: Shape) -> Workspace {
         let blocks = self.grid(shape).map_or(usize::MAX, |[blocks, ..]| blocks as usize);
-        let &KernelPlan { ref program, ref tile, strip, lockstep, .. } = self;
-        Workspace::of(&Publishing { program, tile, strip, shape: self.seen(shape), blocks, lockstep })
+        let &KernelPlan { ref program, ref tile, strip, lockstep, operation, .. } = self;
+        let (shape, rules) = (self.seen(shape), tile.rules());
+        let shared_sums = rules.shares_sums().then(|| rules.shared_sums(tile, operation, shape));
+        Workspace::of(&Publishing { program, tile, strip, shape, blocks, lockstep, shared_sums })
+    }
+
+    /// Whether its mainloop reads lines of images from shared memory.
+    pub(crate) fn reads_bands(&self) -> bool {
+        self.tile.rules().reads_bands()
+    }
+
+    /// Whether blocks share K, and add their sums up in the workspace.
+    pub(crate) fn shares_sums(&self) -> bool {
+        self.tile.rules().shares_sums()
     }
 
     /// The alignment of wide accesses to an operand, in bytes: that of a strip, or of a chunk's line for masks that

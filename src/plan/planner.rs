@@ -187,7 +187,7 @@ impl Seen {
             None => shape,
         };
         let scores = PlannedScores::of(operation);
-        let params = Params::of(operation, &arguments, &program, scores.as_ref(), lockstep, shifted_edges);
+        let params = Params::of(operation, &arguments, &program, scores.as_ref(), lockstep, shifted_edges, rules.shares_sums());
         let rows_begin_at_lines = (problem.begins[first] || copied[0]) && (problem.begins[second] || copied[1]);
         Seen {
             mainloop,
@@ -302,8 +302,10 @@ impl KernelPlan {
     /// Changes to a tile that fits, with chunks of at most `widest` columns, with everything that depends on it.
     fn set_tile(&mut self, tile: Tile, raster: i32, widest: usize) {
         let scores = self.scores.as_ref();
-        let params = Params::of(self.operation, &self.arguments, &self.program, scores, self.lockstep, self.shifted_edges);
-        let (staging, params) = stage(&tile, self.operation, &self.argument_runs, &self.program, params, self.target, widest);
+        let (operation, shares_sums) = (self.operation, tile.rules().shares_sums());
+        let (lockstep, shifted_edges) = (self.lockstep, self.shifted_edges);
+        let params = Params::of(operation, &self.arguments, &self.program, scores, lockstep, shifted_edges, shares_sums);
+        let (staging, params) = stage(&tile, operation, &self.argument_runs, &self.program, params, self.target, widest);
         if let Some(staging) = &staging {
             (self.maps, self.strip) = (staging.maps.clone(), staging.strip);
         }

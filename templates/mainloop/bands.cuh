@@ -12,28 +12,18 @@
 constexpr int WARP_M = BM / WARPS_M, WARP_N = BN / WARPS_N, WARPS = WARPS_M * WARPS_N;
 constexpr int TILES_M = WARP_M / 16, PAIRS_N = WARP_N / 16;   // 16-row and 16-column (two mma.sync wide) pieces of a warp's part
 constexpr int STEPS = TERMS / 16;                             // steps of K
-constexpr int RUN = WINDOW_X * CHANNELS;                      // elements of a window in a line
-constexpr int PAIRS = (RUN + LEAN + 1) / 2;
-constexpr int COPY_LINES = LINES / COPIES;
 constexpr int FILTER_BYTES = (TERMS + 8) * 2;                 // of a column; reads of several columns meet different banks
 constexpr int AT_PAIRS = BN * FILTER_BYTES, AT_ROWS = AT_PAIRS + TERMS / 2 * 8, AT_LINES = AT_ROWS + 2 * BM * 4;
 constexpr int AT_SLABS = AT_LINES + 2 * LINES * LINE * 2;
 static_assert(sizeof(Element) == 2 && THREADS == 32 * WARPS && BM % WARPS_M == 0 && BN % WARPS_N == 0, "warps cover the tile");
 static_assert(WARP_M % 16 == 0 && WARP_N >= 32 && (WARP_N & (WARP_N - 1)) == 0,
               "whole fragments, and slab rows free of bank conflicts");
-static_assert(TERMS % 16 == 0 && TERMS >= 2 * PAIRS * WINDOW_Y && LINE % 8 == 0 && LEAD % 8 == 0 && LINES % COPIES == 0,
-              "whole steps and pieces");
-static_assert(DILATION_X == 1 || WINDOW_X == 1 || CHANNELS % 2 == 0, "a pair lies in one tap, or taps are neighbours");
 
 extern __shared__ __align__(1024) u8 shared_memory[];
 
-{% include "prelude/shift.cuh" %}
+{% include "mainloop/band_lines.cuh" %}
 // Where a pair of elements lies from the beginning of its window, in bytes, and which bits of it count.
 struct Pair { u32 at, mask; };
-// A pair's row of the window, and its first element in the row. It counts from 0 to RUN.
-DEVICE constexpr int row_of(int pair) { return pair / PAIRS; }
-DEVICE constexpr int first_of(int pair) { return pair % PAIRS * 2 - LEAN; }
-DEVICE constexpr bool counts(int pair, int along) { return row_of(pair) < WINDOW_Y && along >= 0 && along < RUN; }
 
 DEVICE void load_filters(const Params& p, int column) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -57,85 +47,15 @@ DEVICE void place_pairs(const Params& p) {
     Pair* const pairs = reinterpret_cast<Pair*>(shared_memory + AT_PAIRS);
     for (int pair = threadIdx.x; pair < TERMS / 2; pair += THREADS) {
         const int along = first_of(pair);
-        const int tap = DILATION_X == 1 ? 0 : along / CHANNELS;   // distances of neighbouring taps are those of elements
-        const int at = row_of(pair) * p.dilation_y * LINE + along + LEAN + tap * (DILATION_X - 1) * CHANNELS;
         const u32 mask = (counts(pair, along) ? 0xffffu : 0) | (counts(pair, along + 1) ? 0xffff0000u : 0);
-        pairs[pair] = {mask == 0 ? 0 : u32(at) * 2, mask};
+        pairs[pair] = {place_of_pair(p, pair), mask};
     }
 }
 
-// The lines of a tile: the first is that of the window at the tile's first row, counted as `image` and `y` from the first one of
-// the padded image.
-struct Band {
-    int image, y, height;   // of the first line; all lines of an image that its windows reach
-    DEVICE Band(const Params& p, int row) {
-        const int rows = p.output_pixels / p.output_width, first = row / p.output_width;
-        height = (rows - 1) * p.stride_y + (WINDOW_Y - 1) * p.dilation_y + 1;
-        image = first / rows;
-        y = (first - image * rows) * p.stride_y;
-    }
-};
 // Where the window of each row of the tile begins, in bytes from the first line.
 DEVICE void place_rows(const Params& p, const Band& band, int row, u32 buffer) {
     u32* const rows = reinterpret_cast<u32*>(shared_memory + AT_ROWS) + buffer * BM;
-    const int height = p.output_pixels / p.output_width;
-    for (int i = threadIdx.x; i < BM; i += THREADS) {
-        const int at = row + i < p.m ? row + i : row, output = at / p.output_width, image = output / height;
-        const int line = (image - band.image) * band.height + (output - image * height) * p.stride_y - band.y;
-        const int element = LEAD - p.left * CHANNELS + (at - output * p.output_width) * STRIDE_X * CHANNELS;
-        const int copy = COPIES == 2 ? element & 1 : 0;
-        rows[i] = u32((copy * COPY_LINES + line) * LINE + element - copy - LEAN) * 2;
-    }
-}
-// A piece of 16 bytes of a line that begins anywhere: its elements from `first` on, zeros outside of the image.
-DEVICE uint4 piece_of(const Params& p, i64 pixels, int first) {
-    const Element* const images = static_cast<const Element*>(p.a);
-    const int length = p.image_width * CHANNELS;
-    if (p.lda == CHANNELS && first >= 0 && first + 8 <= length) {
-        const Element* const from = images + pixels * CHANNELS + first;
-        const u32 offset = u32(reinterpret_cast<u64>(from)) % 16;
-        const Element* const aligned = reinterpret_cast<const Element*>(reinterpret_cast<u64>(from) - offset);
-        if (aligned >= images && aligned + 16 <= images + i64(p.m / p.output_pixels) * p.image_height * length) {
-            Raw<Element, 8> low, high;
-            load_wide(low, aligned);
-            load_wide(high, aligned + 8);
-            return shift(low.words[0], high.words[0], offset);
-        }
-    }
-    Raw<Element, 8> piece;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-        const int at = first + i, pixel = at / CHANNELS;
-        const bool exists = at >= 0 && at < length;
-        piece.elements[i] = exists ? images[(pixels + pixel) * p.lda + (at - pixel * CHANNELS)] : Element{};
-    }
-    return piece.words[0];
-}
-// Begins to copy the lines of a tile. Lines that consist of whole pieces of 16 bytes are copied asynchronously.
-DEVICE void load_lines(const Params& p, const Band& band, u32 buffer) {
-    constexpr int PIECES = LINE / 8;
-    const int images = p.m / p.output_pixels, length = p.image_width * CHANNELS;
-    const Element* const from = static_cast<const Element*>(p.a);
-    const bool whole = p.lda == CHANNELS && length % 8 == 0 && reinterpret_cast<u64>(from) % 16 == 0;
-    const u32 to = shared_address(shared_memory) + AT_LINES + buffer * (LINES * LINE * 2);
-#pragma unroll 4
-    for (int i = threadIdx.x; i < LINES * PIECES; i += THREADS) {
-        const int number = i / PIECES, copy = COPIES == 2 && number >= COPY_LINES, first = i % PIECES * 8 + copy - LEAD;
-        int image = band.image, y = band.y + number - copy * COPY_LINES;
-        while (y >= band.height) y -= band.height, ++image;
-        y -= p.above;
-        const bool exists = image < images && u32(y) < u32(p.image_height);
-        const i64 pixels = (i64(image) * p.image_height + y) * p.image_width;
-        if (whole && copy == 0) {
-            const bool inside = exists && u32(first) < u32(length);
-            copy_async<16>(to + i * 16, from + (inside ? pixels * CHANNELS + first : 0), inside ? 16 : 0);
-        } else {
-            const uint4 piece = exists ? piece_of(p, pixels, first) : uint4{};
-            asm volatile("st.shared.v4.b32 [%0], { %1, %2, %3, %4};" ::"r"(to + i * 16),
-                         "r"(piece.x), "r"(piece.y), "r"(piece.z), "r"(piece.w) : "memory");
-        }
-    }
-    copy_async_commit();
+    for (int i = threadIdx.x; i < BM; i += THREADS) rows[i] = place_of_window(p, band, row + i < p.m ? row + i : row);
 }
 
 // The operands of one step of K. The places of a step's pairs are known one step ahead.

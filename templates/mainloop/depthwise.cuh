@@ -17,10 +17,7 @@ constexpr int PIECE = STRIP < 16 / int(sizeof(Accum)) ? STRIP : 16 / int(sizeof(
 static_assert(BN % STRIP == 0 && THREADS % STRIPS == 0 && BM % ROWS_AT_ONCE == 0, "whole runs cover the tile");
 static_assert(TAPS * BN * int(sizeof(Accum)) <= MAINLOOP_SMEM, "the plan made room for the weights");
 
-DEVICE float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-DEVICE int multiply_add(int a, int b, int c) { return int(u32(a) * u32(b) + u32(c)); }
-{% if doubles %}DEVICE double multiply_add(double a, double b, double c) { return __fma_rn(a, b, c); }
-{% endif -%}
+{% include "mainloop/multiply_add.cuh" -%}
 
 {% include "mainloop/existing.cuh" %}
 DEVICE constexpr int weight_at(int column) {

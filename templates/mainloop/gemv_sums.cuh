@@ -36,13 +36,8 @@ static_assert(BN % STRIP == 0 && BM * STRIPS <= THREADS, "one strip a thread");
 static_assert((PARTS + (CLUSTER > 1)) * BM * BN * {{ accumulator_bytes }} <= MAINLOOP_SMEM,
               "the plan made room for the parts, and for a block's sums");
 
-DEVICE float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-DEVICE int multiply_add(int a, int b, int c) { return int(u32(a) * u32(b) + u32(c)); }
-DEVICE float add(float a, float b) { return a + b; }
-DEVICE int add(int a, int b) { return int(u32(a) + u32(b)); }
-{% if doubles %}DEVICE double multiply_add(double a, double b, double c) { return __fma_rn(a, b, c); }
-DEVICE double add(double a, double b) { return a + b; }
-{% endif -%}
+{% include "mainloop/multiply_add.cuh" -%}
+{% include "mainloop/add.cuh" -%}
 
 // A thread's part of B in one step: LINES runs at a distance of `ld`.
 struct Weights {

@@ -48,10 +48,7 @@ static_assert(2 * STAGE * {{ accumulator_bytes }} <= MAINLOOP_SMEM
               && SLAB_ROWS * PITCH_B * {{ accumulator_bytes }} <= MAINLOOP_SMEM,
               "the plan made room for stages and slab");
 
-DEVICE float multiply_add(float a, float b, float c) { return __fmaf_rn(a, b, c); }
-DEVICE int multiply_add(int a, int b, int c) { return int(u32(a) * u32(b) + u32(c)); }
-{% if doubles %}DEVICE double multiply_add(double a, double b, double c) { return __fma_rn(a, b, c); }
-{% endif -%}
+{% include "mainloop/multiply_add.cuh" -%}
 
 // One thread's share of an operand's tile. The operand has an extent (the M axis of A, the N axis of B) and the K axis. Either of
 // them may be contiguous. The thread's vectors lie at positions `thread + i * THREADS`. Every divisor below is a power of two, so

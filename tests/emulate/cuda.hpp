@@ -284,6 +284,9 @@ static inline unsigned char* at_shared(unsigned address, unsigned bytes) {
     return smem + address;
 }
 static inline void ld_shared_b32(unsigned& y, unsigned address) { std::memcpy(&y, at_shared(address, 4), 4); }
+static inline void ld_shared_v4_b32(unsigned& x, unsigned& y, unsigned& z, unsigned& w, unsigned address) {
+    for (unsigned* to : {&x, &y, &z, &w}) std::memcpy(to, at_shared(address, 4), 4), address += 4;
+}
 static inline void ld_shared_v2_b32(unsigned& x, unsigned& y, unsigned address) {
     std::memcpy(&x, at_shared(address, 8), 4), std::memcpy(&y, smem + address + 4, 4);
 }

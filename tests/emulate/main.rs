@@ -1,8 +1,9 @@
 //! Kernels on a processor: the rendered text is compiled as C++ and compared with the reference, without a GPU.
 //!
-//! This covers `simt`, `gemv`, `pointwise`, `depthwise` and, with tensor cores, `bands` and `attention`, with the epilogue, the
-//! order of tiles, the guards at the edges, masks and reductions that all mainloops share. `cuda.hpp` says how. Two launches
-//! in opposite orders of blocks have to agree bit by bit. Neither proves anything about a GPU's timing.
+//! This covers `simt`, `gemv`, `pointwise`, `depthwise`, `depthwise_filters` and, with tensor cores, `bands`, `bands_filters` and
+//! `attention`, with the epilogue, the order of tiles, the guards at the edges, masks and reductions that all mainloops share.
+//! `cuda.hpp` says how. Two launches in opposite orders of blocks have to agree bit by bit. Neither proves anything about a GPU's
+//! timing.
 
 mod eight_bits;
 mod fast;
@@ -626,6 +627,102 @@ fn depthwise_gradient(name: &'static str, dtype: DType, shape: ConvShape) -> Cas
     Case { gemm: case.gemm.mainloop(Mainloop::Depthwise), ..case }
 }
 
+/// The gradient of the filters of channels that have one each: as a plan chooses it, or with few threads and parts of K that end
+/// anywhere. Something is reduced over its columns, or nothing.
+fn filters_of_channels(
+    name: &'static str,
+    dtype: DType,
+    shape: ConvShape,
+    own: Option<(TileShape, usize)>,
+    reduces: bool,
+) -> Case {
+    let convolution = postlude::Convolution::new(shape.groups(shape.channels)).unwrap();
+    let epilogue = Epilogue::build(|e| {
+        let sum = if dtype == F64 { e.acc_f64().cast(F32) } else { e.acc() };
+        let z = sum * e.load("scale", F32.over(L)) + e.load("before", F32) + e.load("tap", F32.over(N));
+        e.store("d", z, F32);
+        e.store("turned", z, F16.column_major());
+        if reduces {
+            e.reduce("columns", z, Monoid::Sum, F32.over(N));
+            e.reduce("largest", z, Monoid::Max, F32.over(M | L));
+            e.store("mask", z.gt(0.0), Bits8);
+        }
+    });
+    let conv = Conv::gradient(dtype, convolution, GradientOf::Filters, &epilogue.unwrap());
+    let gemm = conv.gemm().clone().mainloop(Mainloop::DepthwiseFilters);
+    let plan = gemm.kernel_plan(Target::SM_80, 108, conv.shape()).unwrap();
+    let gemm = match own {
+        None => gemm,
+        Some((shape, threads)) => gemm.tile(Tile { bm: threads / (plan.tile.bn / plan.strip), shape, threads, ..plan.tile }),
+    };
+    Case { name, gemm, shapes: vec![conv.shape()], rasters: &[1], tolerance: 2e-5 }
+}
+
+/// The gradient of the filters of few channels, whose K end inside of a step or of a line, in one piece.
+fn filters_of_few(name: &'static str, dtype: DType, shape: ConvShape) -> Case {
+    let convolution = postlude::Convolution::new(shape).unwrap();
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc() * 0.125 + e.load("before", F32) + e.load("filter", F32.over(M));
+        e.store("d", z, F32);
+        e.reduce("columns", z, Monoid::Sum, F32.over(N));
+        e.reduce("rows", z, Monoid::Sum, F32.over(M));
+    });
+    let conv = Conv::gradient(dtype, convolution, GradientOf::Filters, &epilogue.unwrap());
+    let gemm = conv.gemm().clone().mainloop(Mainloop::BandsFilters).split_k(1);
+    Case { name, gemm, shapes: vec![conv.shape()], rasters: &[2], tolerance: 1e-4 }
+}
+
+fn gradients_of_few_channels() -> Vec<Case> {
+    vec![
+        filters_of_few("few_filters_stem", F16, ConvShape::new(3, [21, 24, 3], [40, 7, 7]).stride([2, 2]).padding([3, 3])),
+        filters_of_few(
+            "few_filters_odd",
+            BF16,
+            ConvShape::new(5, [19, 17, 3], [40, 3, 4]).stride([1, 2]).padding_of([0, 2, 1, 3]),
+        ),
+        filters_of_few("few_filters_copies", F16, ConvShape::new(5, [13, 16, 3], [72, 3, 3]).padding([1, 1])),
+        filters_of_few(
+            "few_filters_apart",
+            F16,
+            ConvShape::new(40, [6, 5, 4], [24, 3, 2]).padding([2, 1]).dilation([2, 3]).stride([3, 1]),
+        ),
+        filters_of_few("few_filters_one", BF16, ConvShape::new(3, [30, 40, 1], [24, 5, 5]).padding([2, 2]).stride([1, 2])),
+        filters_of_few("few_filters_many", F16, ConvShape::new(2, [30, 23, 16], [136, 3, 3]).padding([1, 1])),
+        filters_of_few("few_filters_nothing", F16, ConvShape::new(0, [30, 23, 4], [16, 3, 3])),
+    ]
+}
+
+/// Vectors of channels of 16, 8, 4 and 2 bytes, lines that stay and lines that do not, rows of the window in turns, channels that
+/// no vector is full of, and parts of K that have nothing.
+fn gradients_of_channels() -> Vec<Case> {
+    let base = ConvShape::new(3, [9, 12, 40], [40, 3, 3]).padding([1, 1]);
+    let own = |vector, lanes, run, rows, window, parts| TileShape::DepthwiseFilters { vector, lanes, run, rows, window, parts };
+    let apart = ConvShape { channels: 10, filters: 10, window: [5, 4], ..base }.padding_of([2, 0, 0, 3]);
+    let odd = ConvShape { channels: 33, filters: 33, ..base };
+    let large = ConvShape { channels: 8, filters: 8, window: [11, 7], ..base }.padding([5, 3]);
+    vec![
+        filters_of_channels("channel_filters_chosen", F16, base, None, true),
+        filters_of_channels("channel_filters_plain", F16, base, None, false),
+        filters_of_channels("channel_filters_in_parts", F16, base, Some((own(8, 4, 4, 3, [3, 3], 7), 64)), false),
+        filters_of_channels("channel_filters_of_one", BF16, base, Some((own(2, 32, 6, 3, [3, 3], 1), 32)), true),
+        filters_of_channels("channel_filters_strided", F16, base.stride([2, 2]), Some((own(4, 8, 3, 3, [3, 3], 5), 64)), false),
+        filters_of_channels("channel_filters_wide_strides", BF16, base.stride([3, 3]).padding([2, 2]), None, false),
+        filters_of_channels("channel_filters_apart", F32, apart.stride([3, 2]).dilation([1, 3]), None, false),
+        filters_of_channels(
+            "channel_filters_dilated",
+            F16,
+            apart.dilation([2, 2]),
+            Some((own(2, 4, 1, 2, [5, 4], 60), 32)),
+            true,
+        ),
+        filters_of_channels("channel_filters_odd", BF16, odd.dilation([2, 1]), None, true),
+        filters_of_channels("channel_filters_doubles", F64, ConvShape { channels: 6, filters: 6, ..base }, None, false),
+        filters_of_channels("channel_filters_large", F16, large, Some((own(8, 1, 2, 4, [11, 7], 3), 64)), false),
+        filters_of_channels("channel_filters_one_pixel", F16, ConvShape { window: [1, 1], ..base }.padding([0, 0]), None, false),
+        filters_of_channels("channel_filters_nothing", F16, ConvShape { images: 0, ..base }, None, true),
+    ]
+}
+
 /// Units of 16, 8, 4 and 2 bytes, windows that move by several pixels, groups, and nothing.
 fn gradients() -> Vec<Case> {
     use GradientOf::{Filters, Images};
@@ -799,6 +896,8 @@ fn cases() -> Vec<Case> {
     .chain(rows::all())
     .chain(convolutions())
     .chain(gradients())
+    .chain(gradients_of_channels())
+    .chain(gradients_of_few_channels())
     .chain(pools())
     .chain(attentions())
     .collect()
@@ -844,6 +943,8 @@ checks! {
     rows_that_are_patches_of_images: "conv_";
     gradients_of_images: "grad_images";
     gradients_of_filters: "grad_filters";
+    gradients_of_filters_of_one_channel: "channel_filters";
+    gradients_of_filters_of_few_channels: "few_filters";
     windows_that_become_one_number: "pool_";
     attention_without_scores_in_memory: "attention_";
     functions_of_scores_in_attention: "scores_";

@@ -110,6 +110,134 @@ fn of_channels_with_their_own_filters() {
     }
 }
 
+/// The filters of such channels: added to, beside reductions, masks and vectors of each axis, and along M.
+fn epilogues_of_filters(dtype: DType) -> Vec<Epilogue> {
+    let reduced = Epilogue::build(|e| {
+        let z = e.acc() * e.load("scale", F32.over(L)) + e.load("tap", F32.over(N));
+        e.store("d", z, dtype);
+        e.store("mask", z.gt(0.0), Bits8);
+        e.reduce("columns", z, Monoid::Sum, F32.over(N));
+        e.reduce("largest", z, Monoid::AbsMax, F32.over(M | L));
+    });
+    let added = Epilogue::build(|e| e.store("d", e.acc() * 0.5 + e.load("d", F32), F32));
+    let turned = Epilogue::build(|e| e.store("d", e.acc(), dtype.column_major()));
+    [reduced, added, turned].into_iter().map(Result::unwrap).collect()
+}
+
+/// One case for each epilogue, on the chosen tile or on every few ones that fits.
+fn cases_of_filters(dtype: DType, shape: ConvShape, every: Option<usize>) -> Vec<Case> {
+    let convolution = Convolution::new(shape).unwrap();
+    let cases = |epilogue: Epilogue| {
+        let conv = Conv::gradient(dtype, convolution, Filters, &epilogue);
+        let conv = conv.prefer(|gemm| gemm.mainloop(Mainloop::DepthwiseFilters));
+        let tiles: Vec<_> = match every {
+            None => vec![None],
+            Some(every) => {
+                let plan = conv.kernel_plan(Target::SM_90A, 132).unwrap();
+                plan.choice.candidates().map(|(tile, _)| Some(tile)).step_by(every).collect()
+            }
+        };
+        let case = |tile: Option<Tile>| {
+            let conv = tile.map_or_else(|| conv.clone(), |tile| conv.clone().prefer(|gemm| gemm.tile(tile)));
+            Case::new(conv.gemm(), conv.shape())
+        };
+        tiles.into_iter().map(case).collect::<Vec<_>>()
+    };
+    epilogues_of_filters(dtype).into_iter().flat_map(cases).collect()
+}
+
+/// The gradient of a filter for each channel: steps, borders on one side, lines that are kept and lines that are not, rows of
+/// the window in turns.
+#[test]
+fn of_filters_of_channels() {
+    for (dtype, channels) in [(F16, 64), (BF16, 33), (F32, 40), (F16, 200), (BF16, 8)] {
+        let base = ConvShape::new(3, [12, 16, channels], [channels, 3, 3]).groups(channels);
+        let shapes = [
+            base.padding([1, 1]),
+            base.stride([2, 2]).padding([1, 1]),
+            ConvShape { images: 1, ..base }.stride([3, 3]).padding_of([0, 2, 1, 0]),
+            base.stride([3, 4]).padding_of([0, 2, 1, 0]).dilation([2, 3]),
+            ConvShape { images: 1, ..base }.dilation([2, 2]).padding([2, 2]),
+            ConvShape { window: [7, 7], images: 40, ..base }.padding([3, 3]),
+            ConvShape { window: [5, 4], height: 29, width: 31, ..base }.stride([1, 2]).padding([2, 2]),
+            ConvShape { window: [11, 9], ..base }.padding([5, 4]),
+            ConvShape { window: [1, 1], ..base }.stride([2, 2]),
+            ConvShape { window: [2, 3], width: 13, ..base },
+            ConvShape { images: 0, ..base },
+        ];
+        // One epilogue after the other: compiling takes the time.
+        let in_turn =
+            |(turn, shape): (usize, ConvShape)| cases_of_filters(dtype, shape, None).into_iter().nth((turn + channels) % 3);
+        run_all(&shapes.into_iter().enumerate().filter_map(in_turn).collect::<Vec<_>>());
+    }
+    // Operands of one sign, slices of wider ones, and what a plan chooses by itself.
+    let convolution = Convolution::new(ConvShape::new(9, [57, 56, 72], [72, 3, 3]).padding([1, 1]).groups(72)).unwrap();
+    let conv = Conv::gradient(F16, convolution, Filters, &epilogues_of_filters(F16)[0]);
+    assert_eq!(conv.kernel_plan(Target::SM_90A, 132).unwrap().mainloop(), Mainloop::DepthwiseFilters);
+    let case = Case::new(conv.gemm(), conv.shape());
+    case.fill("a", |rng, dtype| rng.element(dtype).abs()).fill("b", |rng, dtype| rng.element(dtype).abs()).run();
+    for (offset, gap) in [(64, 128), (4, 4), (1, 1)] {
+        let case = Case::new(conv.gemm(), conv.shape()).offset("a", offset).ld("a", 72 + gap);
+        case.offset("b", offset).ld("b", 72 + gap).run();
+    }
+}
+
+/// Every tile that fits, with parts of K on all multiprocessors.
+#[test]
+fn tiles_of_filters_of_channels() {
+    let base = ConvShape::new(20, [28, 28, 88], [88, 3, 3]).groups(88);
+    for shape in [base.padding([1, 1]), ConvShape { window: [5, 5], ..base }.stride([2, 2]).padding([2, 2])] {
+        run_all(&cases_of_filters(F16, shape, Some(6)));
+    }
+}
+
+/// The gradient of filters of few channels: windows at even and at odd elements, whole lines and others, in one piece, in parts
+/// whose last one is shorter, and in as many as a plan chooses.
+#[test]
+fn of_filters_of_few_channels() {
+    for (dtype, channels) in [(F16, 3), (BF16, 4), (F16, 1), (BF16, 6)] {
+        let base = ConvShape::new(3, [30, 41, channels], [72, 3, 3]);
+        let stem = ConvShape { window: [7, 7], filters: 64, height: 56, width: 48, ..base }.stride([2, 2]).padding([3, 3]);
+        let shapes = [
+            base.padding([1, 1]),
+            stem,
+            ConvShape { images: 40, filters: 40, ..stem },
+            base.stride([3, 4]).padding_of([0, 2, 1, 0]),
+            ConvShape { images: 1, window: [2, 4], ..base }.stride([1, 2]).padding_of([0, 0, 0, 3]),
+            base.dilation([2, if channels % 2 == 0 { 2 } else { 1 }]).padding([2, 2]),
+            ConvShape { images: 70, height: 5, width: 6, ..base },
+            ConvShape { images: 0, ..base },
+        ];
+        let mut all = Vec::new();
+        for (shape, parts) in shapes.into_iter().zip([None, Some(1), None, Some(3), Some(1), Some(7), None, None]) {
+            let convolution = Convolution::new(shape).unwrap();
+            for epilogue in epilogues(dtype, &convolution, Filters).into_iter().step_by(2) {
+                let conv = Conv::gradient(dtype, convolution, Filters, &epilogue);
+                let conv = conv.prefer(|gemm| gemm.mainloop(Mainloop::BandsFilters));
+                let conv = parts.map_or_else(|| conv.clone(), |parts| conv.clone().prefer(|gemm| gemm.split_k(parts)));
+                all.push(Case::new(conv.gemm(), conv.shape()));
+            }
+        }
+        run_all(&all);
+    }
+    // Reductions behind whole sums, slices of wider images, and every tile.
+    let reduced = Epilogue::build(|e| {
+        let z = e.acc() + e.load("filter", F32.over(M));
+        e.store("d", z, F16);
+        e.reduce("columns", z, Monoid::Sum, F32.over(N));
+        e.reduce("rows", z, Monoid::Sum, F32.over(M));
+    })
+    .unwrap();
+    let convolution = Convolution::new(ConvShape::new(5, [57, 64, 3], [96, 5, 5]).padding([2, 2]).stride([2, 2])).unwrap();
+    let conv = Conv::gradient(F16, convolution, Filters, &reduced);
+    assert_eq!(conv.kernel_plan(Target::SM_90A, 132).unwrap().mainloop(), Mainloop::BandsFilters);
+    let conv = conv.prefer(|gemm| gemm.split_k(1));
+    Case::new(conv.gemm(), conv.shape()).offset("b", 1).ld("b", 4).offset("a", 8).ld("a", 104).run();
+    let plan = conv.kernel_plan(Target::SM_90A, 132).unwrap();
+    let tiles = plan.choice.candidates().map(|(tile, _)| tile);
+    run_all(&tiles.map(|tile| Case::new(conv.clone().prefer(|gemm| gemm.tile(tile)).gemm(), conv.shape())).collect::<Vec<_>>());
+}
+
 /// Every tile for tiles with different numbers of taps, on more of them than there are multiprocessors.
 #[test]
 fn tiles_of_strided_images() {

@@ -20,24 +20,26 @@ pub(in crate::plan) struct Publishing<'p> {
     pub blocks: usize,
     /// Whether blocks count the tiles that they have begun.
     pub lockstep: bool,
+    /// Bytes of counters and sums, if blocks share K.
+    pub shared_sums: Option<[usize; 2]>,
 }
 
 /// Device memory of a plan, in which units leave partial results and count arrivals. It is zero before the first
 /// launch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Workspace {
-    /// Where the slices of each reduction begin, then those of each sum of an operand.
+    /// Where the slices of each reduction begin, then those of each sum of an operand, then the sums of blocks that share K.
     pub partials: Vec<usize>,
-    /// Where the counters of each set of axes begin, then those of each sum of an operand.
+    /// Where the counters of each set of axes begin, then those of each sum of an operand, then those of blocks that share K.
     pub arrivals: Vec<usize>,
-    /// Bytes of all of it; 0 if every unit writes its block itself and blocks are not in lockstep.
+    /// Bytes of all of it; 0 if every unit writes its block itself, and blocks neither are in lockstep nor share K.
     pub bytes: usize,
 }
 
 impl Workspace {
     /// The workspace of launches.
     pub(in crate::plan) fn of(of: &Publishing<'_>) -> Workspace {
-        let &Publishing { program, tile, strip, shape, blocks: blocks_launched, lockstep } = of;
+        let &Publishing { program, tile, strip, shape, blocks: blocks_launched, lockstep, shared_sums } = of;
         let reductions = &program.reductions;
         let rows = tile.unit(strip).rows;
         let units = [(M, shape.m.div_ceil(rows), rows), (N, shape.n.div_ceil(tile.bn), tile.bn), (L, shape.batch, 1)];
@@ -67,9 +69,12 @@ impl Workspace {
             place(axes, states.saturating_mul(reduction.state_bytes()))
         });
         let (mut partials, mut arrivals) = (partials.collect::<Vec<usize>>(), arrivals);
-        for sum in &program.sums {
+        let sums = program.sums.iter().map(|sum| {
             let [blocks, bytes] = sum.workspace(tile, shape).unwrap_or_default();
-            for (list, bytes) in [(&mut arrivals, blocks.saturating_mul(4)), (&mut partials, bytes)] {
+            [blocks.saturating_mul(4), bytes]
+        });
+        for [counters, bytes] in sums.chain(shared_sums) {
+            for (list, bytes) in [(&mut arrivals, counters), (&mut partials, bytes)] {
                 list.push(end);
                 end = end.saturating_add(bytes.checked_next_multiple_of(256).unwrap_or(usize::MAX));
             }

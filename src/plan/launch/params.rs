@@ -131,10 +131,11 @@ pub enum FieldValue {
     EdgeColumn,
     /// Address of the count of tiles that blocks have begun.
     Progress,
-    /// Address of the slices of a reduction. The sums of operands are numbered after the reductions.
+    /// Address of the slices of a reduction. The sums of operands are numbered after the reductions, and then those of blocks
+    /// that share K.
     Partials(usize),
     /// Address of the arrival counters of a set of axes that results of reductions vary along. The sums of operands are
-    /// numbered after these sets.
+    /// numbered after these sets, and then those of blocks that share K.
     Arrivals(usize),
     /// Whether a tensor map of the plan describes its operand in this launch. The kernel may use the map only then.
     Mapped(usize),
@@ -215,6 +216,7 @@ impl Params {
         scores: Option<&PlannedScores>,
         lockstep: bool,
         shifted_edges: bool,
+        shares_sums: bool,
     ) -> Params {
         let mut params = Params { fields: Vec::new(), size: 0 };
         let operands = if operation.multiplies() { 2 } else { 1 };
@@ -254,10 +256,11 @@ impl Params {
             let used = scores.arguments.iter().enumerate().filter(|(i, _)| scores.program.uses(*i));
             used.for_each(|(i, argument)| params.argument(arguments.len() + i, argument.role));
         }
-        for i in 0..sets(&program.reductions).len() + program.sums.len() {
+        let more = program.sums.len() + usize::from(shares_sums);
+        for i in 0..sets(&program.reductions).len() + more {
             params.push(FieldType::Workspace, FieldValue::Arrivals(i));
         }
-        for i in 0..program.reductions.len() + program.sums.len() {
+        for i in 0..program.reductions.len() + more {
             params.push(FieldType::Workspace, FieldValue::Partials(i));
         }
         if lockstep {
@@ -364,7 +367,7 @@ mod tests {
         let epilogue = crate::build::recipes::bias_activation(DType::F16, DType::F16, |z| z.relu()).expect("a recipe");
         let checked = crate::pass::fold(&crate::pass::inline(epilogue.checked()));
         let operation = Operation::product(DType::F16, Layout::TN);
-        Params::of(operation, checked.arguments(), &Program::of(&checked), None, false, false).with_maps(maps)
+        Params::of(operation, checked.arguments(), &Program::of(&checked), None, false, false, false).with_maps(maps)
     }
 
     #[test]

@@ -35,6 +35,12 @@ fn obstacle(operation: Operation, target: Target, forced: bool) -> Option<String
     let Operation::Convolution { dtype, convolution } = operation else {
         return Some("the operation is not a convolution".into());
     };
+    let few = (!forced && convolution.measures().channels > FEW_CHANNELS).then(|| format!("for at most {FEW_CHANNELS} channels"));
+    beyond_bands(dtype, &convolution, target).or(few)
+}
+
+/// Why the windows of a convolution are not read from bands.
+pub(super) fn beyond_bands(dtype: DType, convolution: &Convolution, target: Target) -> Option<String> {
     let of = convolution.measures();
     if !matches!(dtype, DType::F16 | DType::BF16) {
         return Some(format!("it multiplies f16 and bf16, not {dtype}"));
@@ -49,20 +55,17 @@ fn obstacle(operation: Operation, target: Target, forced: bool) -> Option<String
         return Some("the taps of a row of the window lie apart, and their channels are not pairs".into());
     }
     let terms = terms(&of);
-    if terms > MOST_TERMS {
-        return Some(format!("a filter lies in shared memory, and {terms} elements are more than {MOST_TERMS}"));
-    }
-    (!forced && of.channels > FEW_CHANNELS).then(|| format!("for at most {FEW_CHANNELS} channels"))
+    (terms > MOST_TERMS).then(|| format!("a filter lies in shared memory, and {terms} elements are more than {MOST_TERMS}"))
 }
 
 /// K as bands go through it: pairs of elements, row by row of the window, in whole steps of 16.
-const fn terms(of: &ConvShape) -> usize {
+pub(super) const fn terms(of: &ConvShape) -> usize {
     (of.window[0] * (of.window[1] * of.channels + lean(of)).next_multiple_of(2)).next_multiple_of(16)
 }
 
 /// How many copies of a line there are. In the second one elements lie one further to the left, for windows that begin at
 /// odd elements: pairs are read as words.
-const fn copies(of: &ConvShape) -> usize {
+pub(super) const fn copies(of: &ConvShape) -> usize {
     if (of.stride[1] * of.channels).is_multiple_of(2) { 1 } else { 2 }
 }
 
@@ -82,19 +85,30 @@ const fn span(of: &ConvShape, i: usize) -> usize {
 }
 
 /// Elements of a line: those under the windows of a row of output pixels, in whole pieces of 16 bytes.
-fn line(convolution: &Convolution) -> usize {
+pub(super) fn line(convolution: &Convolution) -> usize {
     let (of, [_, q]) = (convolution.measures(), convolution.output());
     let pixels = (q.max(1) - 1) * of.stride[1] + span(&of, 1);
     (lead(&of) - of.padding[2] * of.channels + pixels * of.channels + 1).next_multiple_of(8)
 }
 
-/// Lines, without copies, that the windows of so many neighbouring pixels reach at most. Images follow each other with all
-/// lines that their windows reach.
+/// Lines, without copies, that the windows of so many neighbouring pixels reach at most. Tiles of whole rows begin where a row
+/// does.
 fn lines(convolution: &Convolution, pixels: usize) -> usize {
-    let (of, [p, q]) = (convolution.measures(), convolution.output());
-    let (p, q) = (p.max(1), q.max(1));
-    // Tiles of whole rows begin where a row does.
-    let rows = if pixels.is_multiple_of(q) { pixels / q } else { (pixels + q - 2) / q + 1 };
+    let [_, q] = convolution.output();
+    let whole = pixels.is_multiple_of(q.max(1));
+    lines_of_rows(convolution, if whole { pixels / q.max(1) } else { rows_of(convolution, pixels) })
+}
+
+/// Rows that so many neighbouring pixels lie in at most.
+pub(super) fn rows_of(convolution: &Convolution, pixels: usize) -> usize {
+    let [_, q] = convolution.output();
+    (pixels + q.max(1) - 2) / q.max(1) + 1
+}
+
+/// Lines that the windows of neighbouring rows reach at most. Images follow each other with all lines that their windows reach.
+pub(super) fn lines_of_rows(convolution: &Convolution, rows: usize) -> usize {
+    let (of, [p, _]) = (convolution.measures(), convolution.output());
+    let p = p.max(1);
     let borders = (rows + p - 2) / p;
     (rows - 1) * of.stride[0] + borders * span(&of, 0).saturating_sub(of.stride[0]) + span(&of, 0)
 }
@@ -191,10 +205,19 @@ impl Rules for Bands {
         (blocks <= i32::MAX as usize).then_some([blocks as u32, 1, 1])
     }
 
-    fn patch_constants(&self, operation: Operation) -> Vec<Number> {
-        let Some(convolution) = operation.convolution() else { return Vec::new() };
-        let of = convolution.measures();
-        let bands = [("CHANNELS", of.channels), ("COPIES", copies(&of)), ("LEAN", lean(&of)), ("LEAD", lead(&of))];
-        direct::window(operation).into_iter().chain(bands).collect()
+    fn reads_bands(&self) -> bool {
+        true
     }
+
+    fn patch_constants(&self, operation: Operation) -> Vec<Number> {
+        constants(operation)
+    }
+}
+
+/// The constants of a kernel that reads bands.
+pub(super) fn constants(operation: Operation) -> Vec<Number> {
+    let Some(patches) = operation.patches() else { return Vec::new() };
+    let of = patches.convolution.measures();
+    let bands = [("CHANNELS", of.channels), ("COPIES", copies(&of)), ("LEAN", lean(&of)), ("LEAD", lead(&of))];
+    direct::window(operation).into_iter().chain(bands).collect()
 }

@@ -1,5 +1,5 @@
 //! `depthwise`: convolutions with one channel to a filter, and the gradients of their images
-//! (`templates/mainloop/depthwise.cuh`).
+//! (`templates/mainloop/depthwise.cuh`). The room beside this one, `depthwise_filters`, has the gradients of their filters.
 //!
 //! Each filter reads one channel, so tensor cores have nothing to multiply. A thread has the same few channels of some pixels
 //! side by side, and goes through the pixels under their windows row by row.
@@ -54,7 +54,7 @@ fn tiles(patches: &Patches, dtype: DType, request: &TileRequest<'_>) -> Vec<(Til
     let registers = |run: usize| {
         let words = dtype.value_type().storage().size() / 4;
         (run + patches.convolution.measures().window[1]) * strip * words
-            + 2 * pixels_under(patches, run) * (strip * size).div_ceil(4)
+            + 2 * direct::pixels_under(patches, run) * (strip * size).div_ceil(4)
             + 24
     };
     // Runs do not cross the end of a row of output pixels.
@@ -70,7 +70,7 @@ fn tiles(patches: &Patches, dtype: DType, request: &TileRequest<'_>) -> Vec<(Til
                 // Columns behind the last channel; pixels that are read for few windows; few warps; short pieces of a line of the
                 // cache; tiles that lie far apart (`docs/measurements/0049-few-channels.md`).
                 let columns = (request.shape.n.div_ceil(bn) * bn) as f64 / request.shape.n.max(1) as f64;
-                let under = 1.0 + 0.6 * pixels_under(patches, run) as f64 / (run * windows.stride[1]) as f64;
+                let under = 1.0 + 0.6 * direct::pixels_under(patches, run) as f64 / (run * windows.stride[1]) as f64;
                 let warps = [1.6, 1.27, 1.04, 1.0][min_blocks.min(4) - 1];
                 let pieces = if bn * size < 128 { 1.02 } else { 1.0 };
                 let apart = 1.0 + 0.03 * (passes - 1) as f64;
@@ -81,16 +81,6 @@ fn tiles(patches: &Patches, dtype: DType, request: &TileRequest<'_>) -> Vec<(Til
         }
     }
     all
-}
-
-/// Pixels of a line that a run of windows reads.
-fn pixels_under(patches: &Patches, run: usize) -> usize {
-    let (taps, windows) = (patches.convolution.measures().window[1], patches.windows());
-    let (stride, dilation) = (windows.stride[1], windows.dilation[1]);
-    let mut under: Vec<usize> = (0..run).flat_map(|q| (0..taps).map(move |s| q * stride + s * dilation)).collect();
-    under.sort_unstable();
-    under.dedup();
-    under.len()
 }
 
 impl Rules for Depthwise {

@@ -1,10 +1,10 @@
-//! What the mainloops share that only convolutions have, and that read images directly: `bands` and `depthwise`. Their tiles
-//! are made for the convolution.
+//! What the mainloops share that only convolutions have, and that read images directly: `bands`, `depthwise` and
+//! `depthwise_filters`. Their tiles are made for the convolution.
 
 use super::rules::{Asked, Number};
 use super::tile::Tile;
 use crate::plan::request::TileRequest;
-use crate::problem::Operation;
+use crate::problem::{Operation, Patches};
 
 /// The most blocks of a multiprocessor that are worth waiting for: what a grid has to fill.
 const BLOCKS: usize = 4;
@@ -39,4 +39,14 @@ pub(super) fn window(operation: Operation) -> Vec<Number> {
         all.extend([("SPREAD_Y", windows.spread[0]), ("SPREAD_X", windows.spread[1])]);
     }
     all
+}
+
+/// Pixels of a line that a run of windows reads.
+pub(super) fn pixels_under(patches: &Patches, run: usize) -> usize {
+    let (taps, windows) = (patches.convolution.measures().window[1], patches.windows());
+    let (stride, dilation) = (windows.stride[1], windows.dilation[1]);
+    let mut under: Vec<usize> = (0..run).flat_map(|q| (0..taps).map(move |s| q * stride + s * dilation)).collect();
+    under.sort_unstable();
+    under.dedup();
+    under.len()
 }

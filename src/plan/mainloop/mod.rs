@@ -2,8 +2,10 @@
 
 pub(super) mod attention;
 pub(super) mod bands;
+pub(super) mod bands_filters;
 pub(super) mod candidates;
 pub(super) mod depthwise;
+pub(super) mod depthwise_filters;
 pub(super) mod direct;
 pub(super) mod gemv;
 pub(super) mod name;

@@ -17,8 +17,12 @@ pub enum Mainloop {
     Attention,
     /// Convolutions of few channels: `mma.sync` on lines of the images in shared memory.
     Bands,
+    /// The gradient of the filters of few channels, likewise.
+    BandsFilters,
     /// Convolutions with one channel to a filter: single multiply-adds, at the speed of memory.
     Depthwise,
+    /// The gradient of such filters: single multiply-adds, at the speed of memory.
+    DepthwiseFilters,
     /// Single multiply-adds, full precision, for few rows: B passes through registers once.
     Gemv,
     /// No product: the accumulator is a matrix in memory.
@@ -30,11 +34,13 @@ pub enum Mainloop {
 
 impl Mainloop {
     /// Those of products, convolutions and pointwise operations without reductions along rows, the best first.
-    pub(in crate::plan) const BEST_FIRST: [Mainloop; 8] = [
+    pub(in crate::plan) const BEST_FIRST: [Mainloop; 10] = [
         Mainloop::Attention,
         Mainloop::Gemv,
         Mainloop::Depthwise,
+        Mainloop::DepthwiseFilters,
         Mainloop::Bands,
+        Mainloop::BandsFilters,
         Mainloop::Sm90a,
         Mainloop::Sm80,
         Mainloop::Simt,
@@ -52,7 +58,9 @@ impl Mainloop {
             Mainloop::Sm90a => "sm90a",
             Mainloop::Attention => "attention",
             Mainloop::Bands => "bands",
+            Mainloop::BandsFilters => "bands_filters",
             Mainloop::Depthwise => "depthwise",
+            Mainloop::DepthwiseFilters => "depthwise_filters",
             Mainloop::Gemv => "gemv",
             Mainloop::Pointwise => "pointwise",
             Mainloop::Rows => "rows",

@@ -155,6 +155,21 @@ pub(in crate::plan) trait Rules: Sync {
         false
     }
 
+    /// Whether it reads lines of images, under the windows of neighbouring pixels, from shared memory.
+    fn reads_bands(&self) -> bool {
+        false
+    }
+
+    /// Whether blocks share K, and add their sums up in the workspace.
+    fn shares_sums(&self) -> bool {
+        false
+    }
+
+    /// Bytes of the counters of arrivals and of the sums in the workspace, if they do.
+    fn shared_sums(&self, _tile: &Tile, _operation: Operation, _shape: Shape) -> [usize; 2] {
+        [0; 2]
+    }
+
     /// Whether it computes attentions, and nothing else.
     fn attends(&self) -> bool {
         false

@@ -3,7 +3,9 @@
 
 use super::attention::Attention;
 use super::bands::Bands;
+use super::bands_filters::BandsFilters;
 use super::depthwise::Depthwise;
+use super::depthwise_filters::DepthwiseFilters;
 use super::gemv::Gemv;
 use super::name::Mainloop;
 use super::pointwise::Pointwise;
@@ -31,7 +33,9 @@ impl Mainloop {
             Mainloop::Sm90a => &Sm90a,
             Mainloop::Attention => &Attention,
             Mainloop::Bands => &Bands,
+            Mainloop::BandsFilters => &BandsFilters,
             Mainloop::Depthwise => &Depthwise,
+            Mainloop::DepthwiseFilters => &DepthwiseFilters,
             Mainloop::Gemv => &Gemv,
             Mainloop::Pointwise => &Pointwise,
             Mainloop::Rows => &Rows,
@@ -48,7 +52,9 @@ impl Tile {
             TileShape::Sm90a { .. } => Mainloop::Sm90a,
             TileShape::Attention { .. } => Mainloop::Attention,
             TileShape::Bands { .. } => Mainloop::Bands,
+            TileShape::BandsFilters { .. } => Mainloop::BandsFilters,
             TileShape::Depthwise { .. } => Mainloop::Depthwise,
+            TileShape::DepthwiseFilters { .. } => Mainloop::DepthwiseFilters,
             TileShape::Gemv { .. } => Mainloop::Gemv,
             TileShape::Pointwise => Mainloop::Pointwise,
             TileShape::Rows { .. } => Mainloop::Rows,

@@ -86,12 +86,44 @@ pub enum TileShape {
         /// Warps along N.
         warps_n: usize,
     },
+    /// For the gradient of the filters of few channels: lines of the images lie in shared memory beside those of dY. `warps_n`
+    /// warps share the elements of a filter, `warps_k` times.
+    BandsFilters {
+        /// Lines of the images that the windows of the pixels reach, at most.
+        lines: usize,
+        /// Elements of such a line.
+        line: usize,
+        /// Elements of a filter, as the tile goes through them.
+        terms: usize,
+        /// Output pixels that are multiplied at a time.
+        pixels: usize,
+        /// Warps along the elements of a filter.
+        warps_n: usize,
+        /// Warps that have the same elements, and different pixels.
+        warps_k: usize,
+    },
     /// For convolutions with one channel to a filter. A thread has the same columns of `run` pixels side by side.
     Depthwise {
         /// Pixels of a thread at a time.
         run: usize,
         /// Taps of the window: its weights lie in shared memory.
         taps: usize,
+    },
+    /// For the gradient of such filters. A thread has `vector` channels of `run` output pixels side by side, and walks down the
+    /// images.
+    DepthwiseFilters {
+        /// Channels of a thread.
+        vector: usize,
+        /// Threads side by side along the channels.
+        lanes: usize,
+        /// Output pixels of a thread side by side.
+        run: usize,
+        /// Rows of the window whose sums a thread has at a time.
+        rows: usize,
+        /// Rows and columns of the window.
+        window: [usize; 2],
+        /// Parts of K, each of which has a block.
+        parts: usize,
     },
     /// All threads of a block, and of the other blocks of its cluster, share K.
     Gemv {
