@@ -21,10 +21,10 @@ mod sample;
 mod survey;
 mod tiles;
 
-use postlude::{Attention, Builder};
 use postlude::plan::{KernelPlan, Problem};
 use postlude::prelude::*;
 use postlude::target::Target;
+use postlude::{Attention, Builder};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -122,10 +122,8 @@ impl Line {
         };
         let [m, n, k, ref batch @ ..] = extents[..] else { return None };
         let mut problem = Problem::new(m, n, k).batched(batch.first().copied().unwrap_or(1));
-        let mut gemm = other.map_or_else(
-            || Gemm::new(dtype, layout, &epilogue).tf32(tf32),
-            |other| Gemm::mixed(dtype, other, layout, &epilogue),
-        );
+        let mut gemm = other
+            .map_or_else(|| Gemm::new(dtype, layout, &epilogue).tf32(tf32), |other| Gemm::mixed(dtype, other, layout, &epilogue));
         for word in words {
             let (what, number) = word.split_once(':')?;
             let number: usize = number.parse().ok()?;

@@ -1,12 +1,12 @@
 //! What stands in the way of a tile: `tiles.txt` has tiles of every mainloop, each with one number changed at a time.
 //!
 //! A line at the margin is a problem, as in `choices.txt`, and behind a `|` the tile that is asked for. The lines below it are
-//! what the planner says: a refusal, then the changes that it refuses; first, if the tile itself is refused, `as it is`.
-//! Changes that no line names are accepted. `BLESS=1 cargo test --test choices` rewrites these lines.
+//! what the planner says: first the length of the epilogue by estimate, and what the kernel's text says of the tile; then
+//! refusals, each with the changes that it refuses. Changes that no line names are accepted. `BLESS=1 cargo test --test choices` rewrites these lines.
 
 use crate::{Line, changed};
 use postlude::Gemm;
-use postlude::plan::{Considered, PlanError, Tile};
+use postlude::plan::{Considered, KernelPlan, PlanError, Tile};
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::Path;
@@ -54,20 +54,27 @@ fn changes(value: &Value, name: &str) -> Vec<(String, Value)> {
     }
 }
 
-/// Why the planner does not take a tile.
-fn refusal(line: &Line, tile: Tile) -> Option<String> {
+/// What a kernel's text says of the tile, and the length of its epilogue.
+fn facts(plan: &KernelPlan) -> String {
+    let source = plan.source().unwrap();
+    let numbers = source.text().lines().skip_while(|line| !line.starts_with("constexpr int STRIP")).map_while(|line| {
+        let number = line.strip_prefix("constexpr int ")?;
+        Some(number.trim_end_matches(';').replace(" = ", "="))
+    });
+    let numbers: Vec<String> = numbers.collect();
+    format!("{} instructions; {}", plan.code.instructions, numbers.join(", "))
+}
+
+/// The plan of a tile, or why the planner does not take it.
+fn plan(line: &Line, tile: Tile) -> Result<KernelPlan, String> {
     let gemm: Gemm = line.gemm.clone().tile(tile);
-    match gemm.kernel_plan(line.target, line.multiprocessors, line.problem.clone()) {
-        Ok(plan) => {
-            assert!(plan.source().is_ok(), "{tile} has no text");
-            None
-        }
-        Err(PlanError::NoTile(choice)) => {
+    gemm.kernel_plan(line.target, line.multiprocessors, line.problem.clone()).map_err(|error| match error {
+        PlanError::NoTile(choice) => {
             let of_tile = choice.verdicts.iter().find(|verdict| verdict.candidate == Considered::Tile(tile));
-            Some(of_tile.map_or_else(|| "no kernel takes it".to_owned(), |verdict| verdict.reason.to_string()))
-        },
-        Err(error) => Some(error.to_string().lines().next().unwrap_or_default().to_owned()),
-    }
+            of_tile.map_or_else(|| "no kernel takes it".to_owned(), |verdict| verdict.reason.to_string())
+        }
+        error => error.to_string().lines().next().unwrap_or_default().to_owned(),
+    })
 }
 
 #[test]
@@ -80,11 +87,12 @@ fn what_stands_in_the_way_of_a_tile() {
         let Some((asked, tile)) = line.split_once('|').filter(|_| !line.starts_with('#')) else { continue };
         let problem = Line::read(asked).unwrap_or_else(|| panic!("not a problem: `{asked}`"));
         let own: Value = serde_json::from_str(tile).unwrap_or_else(|error| panic!("not a tile: {error}: `{tile}`"));
-        let all = [("as it is".to_owned(), own.clone())].into_iter().chain(changes(&own, ""));
+        let tile_of = |value: Value| serde_json::from_value(value).unwrap();
+        let planned = plan(&problem, tile_of(own.clone())).unwrap_or_else(|why| panic!("{line}: {why}"));
+        let _ = writeln!(new, "    {}", facts(&planned));
         let mut refusals: Vec<(String, String)> = Vec::new();
-        for (words, tile) in all {
-            let tile: Tile = serde_json::from_value(tile).unwrap();
-            let Some(refusal) = refusal(&problem, tile) else { continue };
+        for (words, tile) in changes(&own, "") {
+            let Err(refusal) = plan(&problem, tile_of(tile)) else { continue };
             match refusals.iter_mut().find(|(known, _)| *known == refusal) {
                 Some((_, which)) => *which += &format!(", {words}"),
                 None => refusals.push((refusal, words)),
