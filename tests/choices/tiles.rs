@@ -1,8 +1,9 @@
 //! What stands in the way of a tile: `tiles.txt` has tiles of every mainloop, each with one number changed at a time.
 //!
 //! A line at the margin is a problem, as in `choices.txt`, and behind a `|` the tile that is asked for. The lines below it are
-//! what the planner says: first the length of the epilogue by estimate, and what the kernel's text says of the tile; then
-//! refusals, each with the changes that it refuses. Changes that no line names are accepted. `BLESS=1 cargo test --test choices` rewrites these lines.
+//! what the planner says. The first has the length of the epilogue by estimate, and what the kernel's text says of the tile.
+//! The others are refusals, each with the changes that it refuses. Changes that no line names are accepted.
+//! `BLESS=1 cargo test --test choices` rewrites these lines.
 
 use crate::{Line, changed};
 use postlude::Gemm;
