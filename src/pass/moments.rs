@@ -60,7 +60,7 @@ mod tests {
         let merged = moments(&check(graph).unwrap(), |_| merges);
         let live = merged.graph().live();
         let nodes = merged.graph().nodes().filter(|(id, _)| live[id.index()]);
-        nodes.filter_map(|(_, node)| if let Node::Reduce { monoid, .. } = node { Some(monoid.clone()) } else { None }).collect()
+        nodes.filter_map(|(_, node)| if let Node::Reduce { monoid, .. } = node { Some(*monoid) } else { None }).collect()
     }
 
     #[test]
