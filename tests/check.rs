@@ -503,6 +503,14 @@ fn a_function_does_not_call_itself() {
 }
 
 #[test]
+fn diagnostics_are_gone_through_by_reference() {
+    let found = faults(|e| e.store("", e.acc() + e.row().cast(F32) * e.load("", F32), F16));
+    let seen: Vec<&str> = (&found).into_iter().map(|d| d.code()).collect();
+    assert_eq!(seen, codes(&found));
+    assert!(seen.len() > 1, "{found}");
+}
+
+#[test]
 fn unwrap_prints_the_diagnostics_as_they_are() {
     let found = faults(|e| e.store("d", e.row(), F16));
     assert_eq!(format!("{found:?}"), format!("\n{found}"));

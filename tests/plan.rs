@@ -8,7 +8,7 @@ use postlude::plan::{
 };
 use postlude::prelude::*;
 use postlude::target::Target;
-use postlude::{Gemm, Operation, PoolKind, Pooling};
+use postlude::{Attention, Gemm, Operation, PoolKind, Pooling, Scores};
 
 const TARGETS: [Target; 5] = [Target::SM_75, Target::SM_80, Target::SM_86, Target::SM_89, Target::SM_90A];
 
@@ -169,8 +169,30 @@ fn which_weights_are_fetched_ahead() {
     let ahead = |gemm: &Gemm, n, k| gemm.kernel_plan(Target::SM_90A, 132, Shape::new(64, n, k)).unwrap().weights.is_some();
     assert!(ahead(&gemm, 8192, 8192) && !ahead(&gemm, 4096, 4096));
     assert!(!ahead(&gemm.clone().constant_operands([Side::B]), 8192, 8192));
+    // The operand on the longer side, as the kernel sees it.
+    for (shape, longer) in [(Shape::new(64, 8192, 8192), 1), (Shape::new(8192, 64, 8192), 0)] {
+        let plan = gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap();
+        assert_eq!(plan.weights, Some(if plan.transposed { 1 - longer } else { longer }), "{shape}");
+    }
     let plan = gemm.kernel_plan(Target::SM_90A, 132, Shape::new(64, 8192, 8192)).unwrap();
     assert!(plan.explain().contains("are fetched into the L2 cache before earlier launches are done"), "{}", plan.explain());
+}
+
+/// What scores become is a function in the text of a kernel, with arguments of its own.
+#[test]
+fn an_attention_has_its_function_of_scores() {
+    let scores = Scores::build(|s| s.acc().tanh() + s.load("mask", F16) * s.scalar("factor", F32)).unwrap();
+    for (target, multiprocessors) in [(Target::SM_80, 108), (Target::SM_90A, 132)] {
+        let text = |of: Attention| {
+            let gemm = Gemm::attention(F16, of, &identity_of(F16));
+            let plan = gemm.kernel_plan(target, multiprocessors, Shape::new(512, 64, 512)).unwrap();
+            plan.source().unwrap().text().to_owned()
+        };
+        let (plain, with) = (text(Attention::new(64)), text(Attention::new(64).scores(&scores)));
+        assert!(with.contains("namespace scores") && !plain.contains("namespace scores"));
+        let of_scores = with.split("namespace scores").nth(1).unwrap();
+        assert!(of_scores.contains("tanh"), "{of_scores}");
+    }
 }
 
 /// The text of a kernel of Hopper's for a large product.

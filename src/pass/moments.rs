@@ -38,3 +38,37 @@ fn centred(graph: &Graph, over: Over, square: NodeId) -> Option<NodeId> {
         && *graph.node(from) == mean(over, x);
     fits.then_some(x)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::check;
+    use crate::dtype::DType::F32;
+    use crate::ir::axes::N;
+    use crate::ir::{Sink, SinkKind};
+
+    /// A reduction over rows of squared distances from `from` of the value, as the pass leaves it.
+    fn left(monoid: Monoid, from: Monoid, merges: bool) -> Vec<Monoid> {
+        let mut graph = Graph::new();
+        let x = graph.push(Node::Accumulator(ValueType::F32), None);
+        let of = |monoid, x| Node::Reduce { monoid, over: N.into(), args: vec![x] };
+        let centre = graph.push(of(from, x), None);
+        let distance = graph.apply(Op::Sub, &[x, centre]);
+        let square = graph.apply(Op::Mul, &[distance, distance]);
+        let moment = graph.push(of(monoid, square), None);
+        graph.sink(Sink::new("d", moment, SinkKind::Store(F32.into())), None);
+        let merged = moments(&check(graph).unwrap(), |_| merges);
+        let live = merged.graph().live();
+        let nodes = merged.graph().nodes().filter(|(id, _)| live[id.index()]);
+        nodes.filter_map(|(_, node)| if let Node::Reduce { monoid, .. } = node { Some(*monoid) } else { None }).collect()
+    }
+
+    #[test]
+    fn means_of_squared_distances_from_the_mean_alone_are_variances() {
+        assert_eq!(left(Monoid::Mean, Monoid::Mean, true), [variance()]);
+        assert_eq!(left(Monoid::Mean, Monoid::Mean, false), [Monoid::Mean, Monoid::Mean]);
+        assert_eq!(left(Monoid::Sum, Monoid::Mean, true), [Monoid::Mean, Monoid::Sum]);
+        assert_eq!(left(Monoid::Max, Monoid::Mean, true), [Monoid::Mean, Monoid::Max]);
+        assert_eq!(left(Monoid::Mean, Monoid::Max, true), [Monoid::Max, Monoid::Mean]);
+    }
+}

@@ -133,3 +133,22 @@ pub(super) fn strides(operand: Operand, shape: Shape) -> [usize; 3] {
     let entries = if axes.contains(L) { shape.batch } else { 1 };
     [ld, if axes.contains(L) { entry } else { 0 }, entry.saturating_mul(entries)]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType::{F16, F32};
+    use crate::ir::axes::L as BATCH;
+
+    #[test]
+    fn runs_of_what_kernels_leave_are_whole_rows() {
+        let shape = Shape::new(5, 9, 3).batched(2);
+        assert_eq!(strides(F16.into(), shape), [16, 80, 160], "rows of 9, by 16 bytes");
+        assert_eq!(strides(F16.column_major(), shape), [8, 72, 144], "columns of 5");
+        assert_eq!(strides(F32.column_major(), shape), [8, 72, 144]);
+        assert_eq!(strides(F32.over(Axes::MN), shape), [12, 0, 60], "one for every batch entry");
+        assert_eq!(strides(F32.over(M), shape), [0, 0, 5]);
+        assert_eq!(strides(F32.over(N | BATCH), shape), [0, 9, 18]);
+        assert_eq!(strides(F32.into(), Shape::new(usize::MAX, 9, 3))[2], usize::MAX, "too large for memory, and no panic");
+    }
+}

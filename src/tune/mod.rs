@@ -182,6 +182,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_request_is_what_was_asked_for_and_never_nothing() {
+        let numbers = |of: Autotune| (of.candidates, of.rounds, of.budget.as_secs());
+        let new = Autotune::new();
+        assert_eq!(numbers(new), (6, 21, 5));
+        assert_eq!(numbers(new.candidates(9)), (9, 21, 5));
+        assert_eq!(numbers(new.rounds(40)), (6, 40, 5));
+        assert_eq!(numbers(new.budget(Duration::from_secs(1))), (6, 21, 1));
+        assert_eq!(numbers(new.candidates(0).rounds(0)), (1, 1, 5));
+    }
+
+    #[test]
     fn spreads_are_rounded_outwards() {
         let spread = |low, median, high| Some(Spread { low, median, high });
         assert_eq!(Spread::of([]), None);

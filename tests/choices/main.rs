@@ -19,11 +19,12 @@ mod fused;
 #[allow(dead_code, reason = "the benchmark uses what the tests do not")]
 mod sample;
 mod survey;
+mod tiles;
 
-use postlude::Builder;
 use postlude::plan::{KernelPlan, Problem};
 use postlude::prelude::*;
 use postlude::target::Target;
+use postlude::{Attention, Builder};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -73,7 +74,8 @@ const EPILOGUES: [Named; 15] = [
 ];
 
 /// One line's left-hand side: `target operands layout shape epilogue [what:number ...]`. Instead of a layout stands
-/// `rows` for what a matrix comes to, or a convolution or one of its gradients: see [`convolution`].
+/// `rows` for what a matrix comes to, `attention`, or a convolution or one of its gradients: see [`convolution`]. The operands
+/// `f16*i4` have two formats.
 struct Line {
     target: Target,
     multiprocessors: usize,
@@ -86,9 +88,12 @@ impl Line {
         let mut words = text.split_whitespace();
         let target: Target = words.next()?.parse().ok()?;
         let multiprocessors = if target == Target::SM_90A { 132 } else { 108 };
-        let (dtype, tf32) = match words.next()? {
-            "tf32" => (F32, true),
-            name => (DType::ALL.into_iter().find(|dtype| dtype.name() == name)?, false),
+        let format = |name: &str| DType::ALL.into_iter().find(|dtype| dtype.name() == name);
+        let operands = words.next()?;
+        let (dtype, other, tf32) = match operands.split_once('*') {
+            Some((a, b)) => (format(a)?, Some(format(b)?), false),
+            None if operands == "tf32" => (F32, None, true),
+            None => (format(operands)?, None, false),
         };
         let kind = words.next()?;
         let extents: Vec<usize> = words.next()?.split('x').filter_map(|extent| extent.parse().ok()).collect();
@@ -105,6 +110,11 @@ impl Line {
                 let gemm = Gemm::pointwise(dtype, Order::RowMajor, &epilogue);
                 return Some(Line { target, multiprocessors, gemm, problem: Shape::matrix(m, n).into() });
             }
+            "attention" => {
+                let [m, n, k] = extents[..] else { return None };
+                let gemm = attention(dtype, words, &epilogue)?;
+                return Some(Line { target, multiprocessors, gemm, problem: Shape::new(m, n, k).into() });
+            }
             of => {
                 let conv = convolution(of, dtype, &extents, words, &epilogue)?;
                 return Some(Line { target, multiprocessors, gemm: conv.gemm().clone(), problem: conv.problem() });
@@ -112,7 +122,8 @@ impl Line {
         };
         let [m, n, k, ref batch @ ..] = extents[..] else { return None };
         let mut problem = Problem::new(m, n, k).batched(batch.first().copied().unwrap_or(1));
-        let mut gemm = Gemm::new(dtype, layout, &epilogue).tf32(tf32);
+        let mut gemm = other
+            .map_or_else(|| Gemm::new(dtype, layout, &epilogue).tf32(tf32), |other| Gemm::mixed(dtype, other, layout, &epilogue));
         for word in words {
             let (what, number) = word.split_once(':')?;
             let number: usize = number.parse().ok()?;
@@ -133,6 +144,22 @@ impl Line {
             Err(error) => error.to_string().lines().next().unwrap_or_default().to_owned(),
         }
     }
+}
+
+/// Attention, whose queries have `width` elements.
+fn attention<'w>(dtype: DType, words: impl Iterator<Item = &'w str>, epilogue: &Epilogue) -> Option<Gemm> {
+    let mut of: Option<Attention> = None;
+    for word in words {
+        let (what, number) = word.split_once(':')?;
+        let number: usize = number.parse().ok()?;
+        of = Some(match (what, of) {
+            ("width", None) => Attention::new(number),
+            ("sequences", Some(of)) => of.sequences(number),
+            ("causal", Some(of)) => of.causal(),
+            _ => return None,
+        });
+    }
+    Some(Gemm::attention(dtype, of?, epilogue))
 }
 
 /// A convolution, `conv`, or the gradient of its images or filters, `conv_data` or `conv_filters`, of images, height,
@@ -242,6 +269,9 @@ fn a_line_that_is_no_problem_is_none() {
         "sm_90a f16 rows 1x2x3 softmax",
         "sm_90a f16 conv 1x8x8x8x8x3 identity",
         "sm_90a f16 conv 1x8x8x8x8x3x3 identity lda:8",
+        "sm_90a f16*f17 TN 1x2x3 identity",
+        "sm_90a f16 attention 1x2x3 identity",
+        "sm_90a f16 attention 1x2x3 identity causal:1",
     ] {
         assert!(Line::read(line).is_none(), "{line}");
     }

@@ -135,6 +135,17 @@ fn where_beta_is_zero_c_is_not_looked_at() {
     assert!(with(0.5)[0].is_nan() && with(0.5)[1] == f32::INFINITY);
 }
 
+/// Without factors, C is added as it is, and the launch has neither number.
+#[test]
+fn c_is_added_without_factors() {
+    let formats = Formats { c: Some(F32), scaled: false, ..Formats::of(F32) };
+    let epilogue = cublaslt::default(formats).unwrap();
+    let (a, c, mut d) = ([1.0f32, 2.0], [0.5f32, -4.0], [9.0f32; 2]);
+    let args = HostArgs::new().input("a", &a).input("c", &c).output("d", &mut d);
+    run(POINTWISE, epilogue.checked(), Shape::new(1, 2, 0), args, Precision::F32).unwrap();
+    assert_eq!(d, [1.5, -2.0]);
+}
+
 #[test]
 fn sums_of_operands_stand_beside_the_product() {
     const K_: usize = 4;

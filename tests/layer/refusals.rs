@@ -197,3 +197,18 @@ fn a_bias_gradient_that_is_no_sum_of_dz() {
         assert!(matches!(error, LinearError::NoBias) && error.to_string().contains("add a bias over N"), "{error}");
     }
 }
+
+/// What a step was asked to prefer stays where its epilogue changes.
+#[test]
+fn preferences_outlive_another_epilogue() {
+    let step = || layer([64, 64]).forward(64).with(|gemm| gemm.split_k(3));
+    let refused = |step: Result<postlude::layer::Step, LinearError>| {
+        let step = step.unwrap();
+        step.gemm().kernel_plan(postlude::target::Target::SM_80, 108, step.shape()).unwrap_err().to_string()
+    };
+    let of_step = refused(Ok(step()));
+    assert!(of_step.contains("equal multiples"), "{of_step}");
+    assert_eq!(refused(step().plus("skip", F32)), of_step);
+    let gradient = layer([64, 64]).wgrad(64).unwrap().with(|gemm| gemm.split_k(3));
+    assert_eq!(refused(gradient.accumulate(&["dw"])), of_step);
+}

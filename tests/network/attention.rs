@@ -195,3 +195,26 @@ fn what_stands_between_and_is_no_function_is_named() {
     let wide = heads(F16, [1, 2, 5, 136], 6, true);
     assert!(explained(&wide).contains("heads of up to 128 elements"), "{}", explained(&wide));
 }
+
+/// The operator by itself: every head has a softmax of its own scores.
+#[test]
+fn the_operator_is_two_products_and_a_softmax() {
+    let ([batch, heads, queries, width], keys) = ([2, 3, 5, 4], 7);
+    let of = |length: usize, seed| tensor(F32, &[batch, heads, length, width], seed);
+    let inputs = [("q", of(queries, 1)), ("k", of(keys, 2)), ("v", of(keys, 3))];
+    let by_operator = Network::build(|g| {
+        let q = g.input("q", F32, ("b", heads, "queries", width));
+        let [k, v] = ["k", "v"].map(|name| g.input(name, F32, ("b", heads, "keys", width)));
+        g.output("y", g.apply("ScaledDotProductAttention", &[q, k, v], Attributes::new().with("scale", 0.5)));
+    });
+    let found = by_operator.unwrap().run(&inputs).unwrap();
+    let plain = Network::build(|g| {
+        let [q, k, v] = [("q", queries), ("k", keys), ("v", keys)].map(|(name, n)| g.input(name, F32, (batch, heads, n, width)));
+        let scores = q.matmul(k.transpose(&[0, 1, 3, 2])) * g.number(F32, 0.5);
+        g.output("y", scores.softmax(-1).matmul(v));
+    });
+    let expected = plain.unwrap().run(&inputs).unwrap();
+    let (found, expected) = (&found[0].1, &expected[0].1);
+    assert_eq!(found.shape(), expected.shape());
+    assert!(found.numbers().iter().zip(expected.numbers()).all(|(x, y)| (x - y).abs() < 1e-5), "{found:?}, not {expected:?}");
+}

@@ -1,6 +1,6 @@
 //! Building: listings, and errors that point.
 
-use postlude::network::{Attributes, CustomOperator, Network, RunError, Tensor, Type};
+use postlude::network::{Attributes, CustomOperator, Network, RunError, Tensor, Type, Value};
 use postlude::prelude::*;
 
 #[test]
@@ -85,4 +85,33 @@ fn a_custom_operator_reports_its_fault() {
     .unwrap();
     let error = network.run(&[("x", Tensor::of(&[1.0f32], &[1]).unwrap())]).unwrap_err();
     assert!(error.to_string().starts_with("node n0 (Odd): no"), "{error}");
+}
+
+/// A network's JSON form, and so a comparison with what is read, is worth what `==` is worth.
+#[test]
+fn networks_of_one_node_are_equal_if_the_nodes_are() {
+    type Body = for<'g> fn(Value<'g>, Value<'g>) -> Value<'g>;
+    let bodies: [Body; 6] = [|x, y| x - y, |x, y| y - x, |x, y| x + y, |x, _| x - x, |x, _| x.softmax(0), |x, _| x.softmax(1)];
+    let of = |body: Body| Network::build(|g| g.output("z", body(g.input("x", F32, (2, 3)), g.input("y", F32, (2, 3))))).unwrap();
+    for (i, one) in bodies.into_iter().enumerate() {
+        for (j, other) in bodies.into_iter().enumerate() {
+            assert_eq!(of(one) == of(other), i == j, "{}{}", of(one), of(other));
+        }
+    }
+}
+
+/// The best along an axis that others lie behind, and before.
+#[test]
+fn the_best_of_an_axis_in_the_middle() {
+    let network = Network::build(|g| {
+        let x = g.input("x", F32, (2, 3, 2));
+        let best = g.apply_all("TopK", &[Some(x), Some(g.indices(&[2]))], Attributes::new().with("axis", 1i64), 2);
+        g.output("values", best[0]);
+        g.output("places", best[1]);
+    })
+    .unwrap();
+    let x = Tensor::of(&[1.0f32, 9.0, 3.0, 8.0, 2.0, 7.0, -4.0, 0.0, -6.0, 2.0, -5.0, 1.0], &[2, 3, 2]).unwrap();
+    let found = network.run(&[("x", x)]).unwrap();
+    assert_eq!(found[0].1.numbers(), [3.0, 9.0, 2.0, 8.0, -4.0, 2.0, -5.0, 1.0]);
+    assert_eq!(found[1].1.numbers(), [1.0, 0.0, 2.0, 1.0, 0.0, 1.0, 2.0, 2.0]);
 }

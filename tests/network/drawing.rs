@@ -74,6 +74,28 @@ fn draws(network: &Network) -> String {
         let over = |[u, v, w, h]: &[f64; 4]| u < &(x + width) && x < &(u + w) && v < &(y + height) && y < &(v + h);
         assert!(!boxes[..i].iter().any(over), "box {i} lies over another");
     }
+    // The page has a margin, and nothing but that below the boxes. Lines may lie beside them.
+    let of_class = |class: &str| -> Vec<&Element> {
+        elements.iter().filter(|(name, a)| name == "rect" && a.get("class").is_some_and(|own| own == class)).collect()
+    };
+    let page = ["width", "height"].map(|key| of_class("page")[0].1[key].parse::<f64>().unwrap());
+    for (at, extent) in page.into_iter().enumerate() {
+        let first = boxes.iter().map(|part| part[at]).fold(f64::INFINITY, f64::min);
+        let last = boxes.iter().map(|part| part[at] + part[at + 2]).fold(0.0, f64::max);
+        let (before, behind) = (first, extent - last);
+        assert!(before >= 20.0 && behind >= 20.0, "{first} to {last} of {extent}");
+        assert!(at == 0 || (before - behind).abs() <= 1.0, "{first} to {last} of {extent}");
+    }
+    // Each node lies in one box, in the middle, and over no other node.
+    let nodes: Vec<[f64; 4]> = of_class("operator").into_iter().map(extents).collect();
+    for (i, [x, y, width, height]) in nodes.iter().enumerate() {
+        let holds = |[u, v, w, h]: &&[f64; 4]| {
+            (u + w / 2.0 - x - width / 2.0).abs() < 0.2 && v < y && y + height < v + h && *width <= w + 0.1
+        };
+        assert_eq!(boxes.iter().filter(holds).count(), 1, "node {i} of {}", nodes.len());
+        let over = |[u, v, w, h]: &[f64; 4]| u < &(x + width) && x < &(u + w) && v < &(y + height) && y < &(v + h);
+        assert!(!nodes[..i].iter().any(over), "node {i} lies over another");
+    }
     svg
 }
 

@@ -132,6 +132,19 @@ fn what_no_kernel_serves_is_named() {
     agrees(&network, &[("x", tensor(F32, &[1, 2, 5, 5], 1))], 1e-6);
 }
 
+/// Images without channels have sums of nothing, and filters without elements lie in every order.
+#[test]
+fn convolutions_without_channels_are_zero() {
+    let network = Network::build(|g| {
+        let filters = g.constant("w", tensor(F32, &[2, 0, 3, 3], 1));
+        g.output("y", g.apply("Conv", &[g.input("x", F32, (1, 0, 4, 5)), filters], Attributes::new()));
+    })
+    .unwrap();
+    let x = [("x", tensor(F32, &[1, 0, 4, 5], 1))];
+    assert_eq!(network.run(&x).unwrap()[0].1.numbers(), [0.0; 12]);
+    agrees(&network, &x, 0.0);
+}
+
 /// A copy of nothing lies in order, so that no copy of it is asked for, again and again.
 #[test]
 fn empty_tensors_are_fused() {

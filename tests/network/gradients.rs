@@ -174,6 +174,9 @@ fn every_rule_is_the_derivative() {
     ];
     let missing: Vec<&&str> = silent.iter().filter(|name| !without.contains(*name)).collect();
     assert!(missing.is_empty(), "no case checks {missing:?}");
+    let rows = || table.0.iter().filter_map(|name| Operator::named(name));
+    assert!(rows().count() > 40 && rows().all(Operator::has_gradient), "what has a gradient says so");
+    assert!(Operator::named("NonZero").is_some_and(|row| !row.has_gradient()));
 }
 
 fn pointwise(t: &mut Table) {

@@ -79,3 +79,17 @@ fn parallel_products_of_a_matrix_become_one() {
     let inputs = [("x", tensor(F32, &[3, 4], 9))];
     assert_eq!(network.run(&inputs).unwrap(), simple.run(&inputs).unwrap());
 }
+
+/// No kernel multiplies a vector, so its products stay what they are.
+#[test]
+fn parallel_products_of_a_vector_stay() {
+    let network = Network::build(|g| {
+        let x = g.input("x", F32, (4,));
+        for (name, columns) in [("q", 4), ("k", 6)] {
+            let product = x.matmul(g.constant(&format!("{name}.w"), tensor(F32, &[4, columns], columns as u64)));
+            g.output(name, product.reshape(&[2, columns as i64 / 2]));
+        }
+    })
+    .unwrap();
+    assert_eq!(network.simplified().1.merged, 0);
+}

@@ -23,13 +23,13 @@ struct Branch<'a> {
     result: EdgeId,
 }
 
-/// The product as a branch, if it is one.
+/// A product as a branch, if it is one.
 fn branch<'a>(network: &'a Network, users: &[Vec<NodeId>], id: NodeId, node: &Node) -> Option<Branch<'a>> {
     let graph = network.graph();
     let is_output = |edge: EdgeId| graph.outputs().iter().any(|(_, output)| *output == edge);
     let weights = graph.constant(node.inputs[1]?).filter(|weights| weights.rank() == 2)?;
     let columns = weights.shape()[1];
-    if !matches!(node.kind(), Kind::Anchor(Anchor::MatMul)) || network.type_of(node.inputs[0]?).dims.as_ref()?.len() < 2 {
+    if network.type_of(node.inputs[0]?).dims.as_ref()?.len() < 2 {
         return None;
     }
     let (mut add, mut bias, mut result) = (None, None, node.outputs[0]);

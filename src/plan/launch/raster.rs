@@ -48,10 +48,12 @@ impl KernelPlan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::build::recipes;
+    use crate::build::{Epilogue, recipes};
     use crate::dtype::DType::F16;
     use crate::gemm::Gemm;
     use crate::ir::Order;
+    use crate::ir::axes::N;
+    use crate::plan::Mainloop;
     use crate::problem::Layout::TN;
     use crate::target::Target;
 
@@ -81,5 +83,13 @@ mod tests {
         assert_eq!(plan.rasters(&pairs, 16, shape), [8]);
         let pointwise = Gemm::pointwise(F16, Order::RowMajor, &epilogue).kernel_plan(Target::SM_90A, 132, shape).unwrap();
         assert!(pointwise.rasters(&pointwise.tile, 8, shape).is_empty());
+        let few = Shape::new(4, 4096, 4096);
+        let gemv = Gemm::new(F16, TN, &epilogue).kernel_plan(Target::SM_80, 108, few).unwrap();
+        assert_eq!(gemv.mainloop(), Mainloop::Gemv);
+        assert!(gemv.rasters(&Tile { bm: 1, ..gemv.tile }, 2, few).is_empty(), "weights are read once");
+        let softmax = Epilogue::build(|e| e.store("d", e.acc().softmax_over(N), F16)).unwrap();
+        let rows = Gemm::pointwise(F16, Order::RowMajor, &softmax).kernel_plan(Target::SM_80, 108, shape).unwrap();
+        assert_eq!(rows.mainloop(), Mainloop::Rows);
+        assert!(rows.rasters(&rows.tile, 8, shape).is_empty());
     }
 }
