@@ -124,7 +124,7 @@ fn epilogues_of_filters(dtype: DType) -> Vec<Epilogue> {
     [reduced, added, turned].into_iter().map(Result::unwrap).collect()
 }
 
-/// One case for each epilogue, on the chosen tile or on every few ones that fits.
+/// One case for each epilogue, on the chosen tile or on a few of those that fit.
 fn cases_of_filters(dtype: DType, shape: ConvShape, every: Option<usize>) -> Vec<Case> {
     let convolution = Convolution::new(shape).unwrap();
     let cases = |epilogue: Epilogue| {
