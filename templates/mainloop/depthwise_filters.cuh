@@ -38,11 +38,14 @@ struct Pixel {
     template <bool WHOLE> DEVICE void load(const Element* from, int count) {
 #pragma unroll
         for (int v = 0; v < VECTORS; ++v) {
-            if constexpr (!WHOLE) load_narrow<WIDTH>(vectors[v], from + v * WIDTH, 1, count - v * WIDTH);
-            else if (count > 0) load_wide<WIDTH>(vectors[v], from + v * WIDTH);
-            else
+            if constexpr (!WHOLE) {
+                load_narrow<WIDTH>(vectors[v], from + v * WIDTH, 1, count - v * WIDTH);
+            } else if (count > 0) {
+                load_wide<WIDTH>(vectors[v], from + v * WIDTH);
+            } else {
 #pragma unroll
                 for (int c = 0; c < Raw<Element, WIDTH>::CHUNKS; ++c) vectors[v].words[c] = {};
+            }
         }
     }
     DEVICE void widened(Accum (&values)[VECTOR]) const {
@@ -116,10 +119,11 @@ DEVICE void walk(const Params& p, Accum (&sums)[ROWS][WINDOW_X][VECTOR], u32 run
                 for (int q = 0; q < RUN; ++q)
 #pragma unroll
                     for (int s = 0; s < WINDOW_X; ++s)
-                        if (q * STRIDE_X + s * DILATION_X == i)
+                        if (q * STRIDE_X + s * DILATION_X == i) {
 #pragma unroll
                             for (int e = 0; e < VECTOR; ++e)
                                 sums[r][s][e] = multiply_add(pixels[e], factors[q][e], sums[r][s][e]);
+                        }
             }
 #pragma unroll
         for (int r = 0; r < KEPT; ++r) lines[r] = lines[r + FRESH];
