@@ -24,6 +24,7 @@ pub(crate) fn side_by_side(threads: usize, work: impl Fn() + Sync) {
 
 /// The results of `work` for each number below `count`, in order. The calls begin in order, on `threads` threads,
 /// including this one.
+#[cfg_attr(not(feature = "jit"), allow(dead_code, reason = "only what compiles has so many items"))]
 pub(crate) fn map<T: Send>(count: usize, threads: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new((0..count).map(|_| None).collect::<Vec<Option<T>>>());
