@@ -1,7 +1,7 @@
 //! Whatever a plan accepts compiles: random graphs for every generation of GPU, through the real compiler.
 //!
 //! `POSTLUDE_COMPILE_TIMES` names a file, to which each compilation appends a line: the kernel's target, mainloop,
-//! tile, split and halves; steps, loads, stores, reductions, words of their states, operand sums; instructions
+//! operation, tile, split and halves; steps, loads, stores, reductions, words of their states, operand sums; instructions
 //! estimated and found; milliseconds estimated and taken. Without NVRTC these tests say that they are skipped; with
 //! `POSTLUDE_REQUIRE_NVRTC=1` they fail instead.
 #![allow(missing_docs, reason = "a test binary")]
@@ -97,7 +97,8 @@ fn compiles(plan: &KernelPlan) -> Result<(), TestCaseError> {
         let counts = counts.map(|count| count.to_string()).join(",");
         let (split, split_epilogue) = (plan.split.is_some(), program.splits_epilogue(plan.fast_math));
         let line = format!(
-            "{target},{mainloop},{},{split},{split_epilogue},{counts},{instructions},{},{estimate:.0},{took}\n",
+            "{target},{mainloop},{},{},{split},{split_epilogue},{counts},{instructions},{},{estimate:.0},{took}\n",
+            plan.operation.to_string().replace(", ", " "),
             plan.tile.to_string().replace(", ", " "),
             bytes / 16
         );
