@@ -59,7 +59,7 @@ const MAY_KNOW: [(&str, &[&str]); 27] = [
         ],
     ),
     ("layer", &["args", "build", "check", "compat", "device", "dtype", "error", "gemm", "grad", "ir", "plan", "problem", "tune"]),
-    ("network", &["args", "build", "device", "dtype", "error", "gemm", "grad", "ir", "parallel", "plan", "problem"]),
+    ("network", &["args", "build", "device", "dtype", "error", "gemm", "grad", "ir", "parallel", "plan", "problem", "tune"]),
     ("lib", EVERYTHING),
     ("bin", EVERYTHING),
 ];

@@ -4,7 +4,8 @@
 //! turns on one GPU: in every round each contender has a slice of milliseconds, in shuffled order. Graphs turn through four
 //! sets of inputs. A figure is the median over the rounds of the ratio of times inside a round: above 1 Postlude is faster.
 //! `-- --only TEXT` selects networks by name, `-- --compile default,max-autotune` says how the peer compiles (nothing:
-//! eager alone), `-- --limit SECONDS` how long it may take, `-- --kernels` times each kernel by itself.
+//! eager alone), `-- --limit SECONDS` how long it may take, `-- --kernels` times each kernel by itself, `-- --tune SECONDS` tunes
+//! the network first.
 //!
 //! Without a GPU it says why it does nothing; without PyTorch it times Postlude alone.
 #![allow(missing_docs, reason = "a benchmark")]
@@ -27,11 +28,12 @@ use postlude::cudarc::driver::{CudaGraph, CudaSlice, CudaStream};
 use postlude::network::{Network, NetworkPlan, Tensor};
 use postlude::plan::{Tile, TileShape};
 use postlude::prelude::*;
+use postlude::tune::Autotune;
 use serde_json::{Value, json};
 use statistics::{Shuffle, Spread, median};
 use std::error::Error;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use support::{Result, captured, timed};
 
 /// How the peer prepares a network.
@@ -156,6 +158,7 @@ struct Options {
     compiled: Vec<String>,
     limit: usize,
     kernels: bool,
+    tune: Option<usize>,
 }
 
 fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, case: &Case, options: &Options) -> Result<()> {
@@ -188,6 +191,11 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, case:
         memory.peak as f64 / 1e6,
         memory.peak as f64 / memory.bound as f64
     );
+    if let Some(seconds) = options.tune {
+        let budget = Autotune::new().budget(Duration::from_secs(seconds as u64));
+        let tuning = plan.autotune(stream, &[(name, &sets[0])], budget, |_| ())?;
+        tuning.to_string().lines().for_each(|line| println!("    {line}"));
+    }
     if options.kernels {
         kernels(stream, &mut plan, &sets[0])?;
     }
@@ -249,6 +257,7 @@ fn all(device: &Device, args: &[String]) -> Result<()> {
         compiled: value("--compile").map_or(Vec::new(), |modes| modes.split(',').map(str::to_owned).collect()),
         limit: number("--limit").unwrap_or(300),
         kernels: support::has(args, "--kernels"),
+        tune: number("--tune"),
     };
     let alone = support::has(args, "--alone");
     let peer = if alone { Err("it was not asked for".into()) } else { Peer::start(SCRIPT) };

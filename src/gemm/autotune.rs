@@ -144,6 +144,46 @@ impl Plan {
         ready
     }
 
+    /// The plan anew: with the tile that tuning has found since.
+    pub(crate) fn again(&self) -> Result<Plan, Error> {
+        self.gemm.plan(&self.device, self.problem.clone())
+    }
+
+    /// Compiles what tuning will compare, of several plans side by side: those that are begun before a deadline are in the cache
+    /// then.
+    pub(crate) fn prepare(plans: &[&Plan], options: Autotune, deadline: Option<Instant>) {
+        let mut wanted = Vec::new();
+        for plan in plans {
+            let fresh = plan.gemm.kernel_plan(plan.device.target(), plan.device.gpu(), plan.problem.clone());
+            wanted.extend(fresh.ok().map(|fresh| (plan.device.cache(), plan.candidates(&fresh, options.candidates), fresh)));
+        }
+        // The most promising tile of each plan comes first. Other orders of a tile have its kernel.
+        let mut all: Vec<(usize, usize)> = wanted
+            .iter()
+            .enumerate()
+            .flat_map(|(plan, (_, candidates, _))| (0..candidates.len()).map(move |at| (at, plan)))
+            .collect();
+        all.sort_unstable();
+        parallel::map(all.len(), parallel::cores(), |at| {
+            let (candidate, plan) = all[at];
+            let (cache, candidates, fresh) = &wanted[plan];
+            compile(fresh, &candidates[candidate..=candidate], cache, deadline);
+        });
+    }
+
+    /// Stores a record of the tile that runs, in place of what this tuning of another plan has stored.
+    pub(crate) fn keep_present(&self, tuning: &Tuning) {
+        let fresh = self.gemm.kernel_plan(self.device.target(), self.device.gpu(), self.problem.clone());
+        let time = tuning.trials.first().and_then(|trial| trial.time);
+        let Some((fresh, time)) = fresh.ok().zip(time) else { return };
+        let (tile, raster) = (&self.kernel.plan.tile, self.kernel.plan.raster);
+        if let Some((tile, _)) = fresh.choice.candidates().find(|(other, _)| same(other, tile)) {
+            let subject = self.gemm.subject(&self.device, &fresh, self.problem.shape);
+            // A directory that cannot be written has no record of the other tile either.
+            let _ = Record::new(tile, raster, time, None, tuning.rounds).keep(self.device.cache(), &subject);
+        }
+    }
+
     /// Takes the fastest tile, stores the record, and reports.
     fn settle(
         &mut self,

@@ -75,8 +75,8 @@ impl fmt::Display for Nodes<'_> {
 ///
 /// Tensors between kernels, and outputs, lie in an arena that belongs to the plan. So an output is valid until the next run.
 pub struct NetworkPlan {
-    fused: Fused,
-    plans: Vec<Plan>,
+    pub(super) fused: Fused,
+    pub(super) plans: Vec<Plan>,
     constants: HashMap<EdgeId, CudaSlice<u8>>,
     arena: CudaSlice<u8>,
 }
@@ -87,12 +87,12 @@ impl fmt::Debug for NetworkPlan {
     }
 }
 
-fn driver(what: &'static str) -> impl Fn(DriverError) -> NetworkPlanError {
+pub(super) fn driver(what: &'static str) -> impl Fn(DriverError) -> NetworkPlanError {
     move |error| DeviceError::Driver { what, error }.into()
 }
 
 /// The problem of a kernel, with the strides of its arguments and the alignment of their addresses.
-fn problem(kernel: &Kernel) -> Problem {
+pub(super) fn problem(kernel: &Kernel) -> Problem {
     let mut problem = Problem::from(kernel.shape);
     for Access { name, dtype, offset, ld, batch_stride, .. } in &kernel.accesses {
         if kernel.gemm.epilogue().checked().argument(name).is_none() && !matches!(name.as_str(), "a" | "b" | Attention::KEYS) {
@@ -248,10 +248,23 @@ impl NetworkPlan {
         inputs: &[(&str, &CudaSlice<u8>)],
         which: Range<usize>,
     ) -> Result<(), NetworkPlanError> {
+        let run = &mut |_: usize, plan: &mut Plan, args: &mut DeviceArgs<'_>| plan.execute(stream, args);
+        self.each(inputs, which, run)
+    }
+
+    /// Calls `run` with some of the kernels, in order: with the number, the plan and the arguments of each.
+    ///
+    /// # Errors
+    /// As [`execute`](NetworkPlan::execute), or what `run` returns.
+    pub(super) fn each(
+        &mut self,
+        inputs: &[(&str, &CudaSlice<u8>)],
+        which: Range<usize>,
+        run: &mut dyn FnMut(usize, &mut Plan, &mut DeviceArgs<'_>) -> Result<(), Error>,
+    ) -> Result<(), NetworkPlanError> {
         let given = self.admitted(inputs)?;
         let NetworkPlan { fused, plans, constants, arena } = self;
-        let kernels = fused.kernels().zip(plans).enumerate().filter(|(at, _)| which.contains(at));
-        for (kernel, plan) in kernels.map(|(_, kernel)| kernel) {
+        for (at, (kernel, plan)) in fused.kernels().zip(plans).enumerate().filter(|(at, _)| which.contains(at)) {
             let mut places: Vec<(EdgeId, usize, usize)> = kernel
                 .accesses
                 .iter()
@@ -288,7 +301,7 @@ impl NetworkPlan {
                 for (access, part) in &mut parts {
                     args = args.output(&access.name, strided(ArgTensor::of_device_bytes(access.dtype, part), access));
                 }
-                plan.execute(stream, &mut args)
+                run(at, plan, &mut args)
             };
             let mut whole = arena.slice_mut(..);
             cut(&mut whole, 0, &places, Vec::new(), &mut launch).map_err(|error| failed(fused, kernel, error))?;

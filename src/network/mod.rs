@@ -103,6 +103,8 @@ pub mod operator;
 mod pass;
 mod print;
 mod tensor;
+#[cfg(feature = "cuda")]
+mod tune;
 mod types;
 
 pub use attribute::{Attribute, AttributeType, Attributes};
@@ -120,4 +122,6 @@ pub use network::Network;
 pub use operator::Operator;
 pub use pass::Simplified;
 pub use tensor::Tensor;
+#[cfg(feature = "cuda")]
+pub use tune::{KernelTuning, NetworkTuning};
 pub use types::{Dim, IntoDims, Type};

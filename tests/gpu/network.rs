@@ -15,10 +15,12 @@ use networks::{Images, mobilenet_v2, resnet, unet, vgg16};
 use postlude::cudarc::driver::CudaContext;
 use postlude::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use postlude::device::Device;
-use postlude::network::{Attributes, Format, Network, NetworkPlanError, Tensor};
+use postlude::jit::Cache;
+use postlude::network::{Attributes, Format, Network, NetworkPlan, NetworkPlanError, Tensor};
 use postlude::prelude::*;
+use postlude::tune::Autotune;
 use postlude::{PoolKind, Pooling};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Whether two tensors agree to within a part of the largest element.
 fn agrees(name: &str, x: &Tensor, y: &Tensor, tolerance: f64) {
@@ -311,5 +313,40 @@ fn a_captured_network_replays() {
             heads * head,
             plan.kernels().len()
         );
+    }
+}
+
+/// Tuning compares tiles on the tensors of a run, and changes nothing that the network computes beyond rounding.
+#[test]
+fn tuning() {
+    let Some(device) = gpu() else { return };
+    let device = &device.clone().with_cache(Cache::in_memory()).unwrap();
+    let stream = device.context().default_stream();
+    // Equal layers: tiles are compared for one of them.
+    let network = networks::mlp(F16, 96, 512, 4).unwrap();
+    let x = tensor(F16, &[96, 512], 1);
+    let mut plan = network.plan(device, &[]).unwrap();
+    let expected = plan.run(&stream, &[("x", x.clone())]).unwrap();
+    let memory = stream.clone_htod(x.bytes()).unwrap();
+    let mut told = Vec::new();
+    let options = Autotune::new().rounds(5).budget(Duration::from_secs(20));
+    let tuning = plan.autotune(&stream, &[("x", &memory)], options, |all| told.push(all)).unwrap();
+    println!("{tuning}");
+    assert_eq!(told, vec![tuning.kernels.len(); tuning.kernels.len()]);
+    let mut kernels: Vec<usize> = tuning.kernels.iter().flat_map(|kind| kind.kernels.clone()).collect();
+    kernels.sort_unstable();
+    assert_eq!(kernels, (0..plan.kernels().len()).collect::<Vec<_>>(), "each kernel is of one kind");
+    assert!(tuning.kernels.len() < plan.kernels().len(), "{tuning}");
+    assert!(tuning.kernels.iter().map(|kind| kind.share).sum::<f64>() > 0.999 && tuning.before.is_some());
+    let tried = tuning.kernels.iter().filter_map(|kind| kind.tuning.as_ref().ok()).map(|tuning| tuning.trials.len()).max();
+    assert!(tried > Some(1), "{tuning}");
+    assert_eq!(tuning.taken, tuning.after.is_some_and(|(_, ratio)| ratio.median < 1.0));
+    let words =
+        |plan: &NetworkPlan| plan.kernels().iter().map(|kernel| kernel.kernel().plan.tile.to_string()).collect::<Vec<_>>();
+    let next = network.plan(device, &[]).unwrap();
+    assert_eq!(words(&next), words(&plan), "the next plan has the same tiles\n{tuning}");
+    for mut plan in [plan, next] {
+        let found = plan.run(&stream, &[("x", x.clone())]).unwrap();
+        agrees("tuned", &expected[0].1, &found[0].1, 1e-2);
     }
 }
