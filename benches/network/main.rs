@@ -45,6 +45,9 @@ const ROUNDS: usize = 11;
 const SETS: usize = 4;
 const LAUNCHES: usize = 4;
 
+/// Tiles that tuning compares of each kernel: as many as the choices of `max-autotune`.
+const CANDIDATES: usize = 16;
+
 /// A network, and the peer's word for the same.
 struct Case {
     name: String,
@@ -183,7 +186,7 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, case:
     }
     let memory = plan.fused().memory().clone();
     println!(
-        "{}: {} kernels, planned in {:.2} s, again in {:.3} s; arena {:.1} MB, {:.3} of what is alive at a time",
+        "{}: {} kernels, planned in {:.3} s, again in {:.3} s; arena {:.1} MB, {:.3} of what is alive at a time",
         case.name,
         plan.kernels().len(),
         times[0],
@@ -192,7 +195,7 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, case:
         memory.peak as f64 / memory.bound as f64
     );
     if let Some(seconds) = options.tune {
-        let budget = Autotune::new().budget(Duration::from_secs(seconds as u64));
+        let budget = Autotune::new().candidates(CANDIDATES).budget(Duration::from_secs(seconds as u64));
         let tuning = plan.autotune(stream, &[(name, &sets[0])], budget, |_| ())?;
         tuning.to_string().lines().for_each(|line| println!("    {line}"));
     }
