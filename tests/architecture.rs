@@ -32,7 +32,7 @@ const MAY_KNOW: [(&str, &[&str]); 27] = [
     ("jit", &["source", "target"]),
     ("device", &["args", "dtype", "ir", "jit", "plan", "problem", "source", "target"]),
     ("dlpack", &["args", "device", "dtype"]),
-    ("tune", &["dtype", "jit", "plan", "problem"]),
+    ("tune", &["dtype", "jit", "parallel", "plan", "problem"]),
     ("weights", &["dtype", "problem"]),
     ("error", &["args", "build", "check", "device", "dtype", "emit", "grad", "ir", "jit", "plan", "problem"]),
     (

@@ -9,6 +9,7 @@ use crate::device::{Device, DeviceArgs, DeviceError};
 use crate::error::Error;
 use crate::gemm::{Plan, Wanted, precompile};
 use crate::ir::name::{meant, word};
+use crate::parallel::both;
 use crate::plan::Problem;
 use crate::problem::Attention;
 use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DriverError};
@@ -141,22 +142,18 @@ impl Network {
                 Wanted { gemm, target, gpu, problem: problem(kernel) }
             })
             .collect();
-        let total = wanted.len();
-        precompile(device.cache(), &wanted, 0, |_, _| compiled(total));
-        let mut plans = Vec::new();
-        for kernel in fused.kernels() {
-            let plan = kernel.gemm.plan(device, problem(kernel));
-            plans.push(plan.map_err(|error| failed(&fused, kernel, error))?);
-        }
-        let stream = device.context().default_stream();
-        let read: HashSet<EdgeId> = fused.kernels().flat_map(|kernel| &kernel.accesses).map(|access| access.edge).collect();
-        let mut constants = HashMap::new();
-        let outputs = fused.network().graph().outputs().iter().map(|(_, edge)| fused.root(*edge));
-        for edge in read.into_iter().chain(outputs) {
-            if let Some(tensor) = fused.network().graph().constant(edge) {
-                constants.insert(edge, upload(&stream, tensor)?);
-            }
-        }
+        let (total, stream) = (wanted.len(), device.context().default_stream());
+        // Constants are copied while kernels are read and loaded.
+        let (constants, plans) = both(
+            || constants(&fused, &stream),
+            || {
+                precompile(device.cache(), &wanted, 0, |_, _| compiled(total));
+                let plan =
+                    |kernel: &Kernel| kernel.gemm.plan(device, problem(kernel)).map_err(|error| failed(&fused, kernel, error));
+                fused.kernels().map(plan).collect::<Result<Vec<_>, _>>()
+            },
+        );
+        let (plans, constants) = (plans?, constants?);
         let arena = stream.alloc_zeros(fused.memory().peak.max(1)).map_err(driver("allocate the arena of a network"))?;
         stream.synchronize().map_err(driver("copy the constants of a network"))?;
         Ok(NetworkPlan { fused, plans, constants, arena })
@@ -169,6 +166,16 @@ impl Network {
     pub fn plan(&self, device: &Device, extents: &[(&str, usize)]) -> Result<NetworkPlan, NetworkPlanError> {
         self.plan_with(device, extents, |_| ())
     }
+}
+
+/// Copies what kernels read of the network's constants, and outputs that are constants, to the device.
+fn constants(fused: &Fused, stream: &Arc<CudaStream>) -> Result<HashMap<EdgeId, CudaSlice<u8>>, NetworkPlanError> {
+    let graph = fused.network().graph();
+    let read: HashSet<EdgeId> = fused.kernels().flat_map(|kernel| &kernel.accesses).map(|access| access.edge).collect();
+    let outputs = graph.outputs().iter().map(|(_, edge)| fused.root(*edge));
+    let of = |edge: EdgeId| Some((edge, graph.constant(edge)?));
+    let wanted = read.into_iter().chain(outputs).filter_map(of);
+    wanted.map(|(edge, tensor)| Ok((edge, upload(stream, tensor)?))).collect()
 }
 
 /// The memory of a tensor on the device.

@@ -18,6 +18,13 @@ const COMPILING: f64 = 0.5;
 /// Kernels that are a smaller part of a run are not tuned.
 const SMALL: f64 = 0.004;
 
+/// Microseconds of runs that are timed together, and of work before the first, so that all have the clock of work; and the most
+/// runs. Shorter kernels than the host takes to launch one are timed in a single run, behind what keeps the GPU busy.
+const BURST: f64 = 5_000.0;
+const WARM: f64 = 60_000.0;
+const RUNS: f64 = 1000.0;
+const LAUNCHED: f64 = 10.0;
+
 /// Bytes whose clearing keeps the GPU busy while launches queue up behind it, and kernels that are launched meanwhile.
 const PLUG: usize = 64 << 20;
 const KERNELS_OF_A_PLUG: usize = 3;
@@ -174,7 +181,7 @@ impl NetworkPlan {
         for Kind { kernels, time } in &mut kinds {
             let first = kernels[0];
             for _ in 0..2 {
-                *time = time.min(self.time(bench, first..first + 1)?);
+                *time = time.min(self.time(bench, first..first + 1, 1)?);
             }
         }
         kinds.sort_by(|x, y| y.total().total_cmp(&x.total()));
@@ -239,6 +246,14 @@ impl NetworkPlan {
         others: &mut [Option<Plan>],
         rounds: usize,
     ) -> Result<Vec<[f64; 2]>, NetworkPlanError> {
+        let all = 0..self.plans.len();
+        let mut run = f64::INFINITY;
+        for _ in 0..2 {
+            run = run.min(self.time(bench, all.clone(), 1)?);
+        }
+        let is_short = run < LAUNCHED * self.plans.len() as f64;
+        let runs = |time: f64| if is_short { 1 } else { (time / run).clamp(1.0, RUNS) as usize };
+        self.time(bench, all.clone(), runs(WARM))?;
         let mut times = Vec::with_capacity(rounds);
         for round in 0..=rounds {
             let mut both = [0.0; 2];
@@ -248,7 +263,7 @@ impl NetworkPlan {
                 if is_new == 1 {
                     self.swap(others);
                 }
-                let time = self.time(bench, 0..self.plans.len());
+                let time = self.time(bench, all.clone(), runs(BURST));
                 if is_new == 1 {
                     self.swap(others);
                 }
@@ -270,8 +285,8 @@ impl NetworkPlan {
         }
     }
 
-    /// Microseconds of some of the kernels, one behind the other, while the host is ahead.
-    fn time(&mut self, bench: &mut Bench<'_>, which: Range<usize>) -> Result<f64, NetworkPlanError> {
+    /// Microseconds of some of the kernels, one behind the other, in the mean of some runs.
+    fn time(&mut self, bench: &mut Bench<'_>, which: Range<usize>, runs: usize) -> Result<f64, NetworkPlanError> {
         let Bench { stream, inputs, plug } = bench;
         let failed = driver("time a network");
         let event = || stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(&failed);
@@ -281,7 +296,9 @@ impl NetworkPlan {
             }
         }
         let begin = event()?;
-        self.execute_kernels(stream, inputs, which)?;
-        Ok(f64::from(milliseconds(&begin, &event()?)?) * 1e3)
+        for _ in 0..runs {
+            self.execute_kernels(stream, inputs, which.clone())?;
+        }
+        Ok(f64::from(milliseconds(&begin, &event()?)?) * 1e3 / runs as f64)
     }
 }
