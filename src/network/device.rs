@@ -3,6 +3,7 @@
 use super::fuse::{Access, FuseError, Fused, Kernel};
 use super::graph::EdgeId;
 use super::network::Network;
+use super::replay::Replays;
 use super::tensor::Tensor;
 use crate::args::{IntoTensor, Tensor as ArgTensor};
 use crate::device::{Device, DeviceArgs, DeviceError};
@@ -76,6 +77,8 @@ impl fmt::Display for Nodes<'_> {
 ///
 /// Tensors between kernels, and outputs, lie in an arena that belongs to the plan. So an output is valid until the next run.
 pub struct NetworkPlan {
+    /// Before the plans: graphs go before their kernels.
+    pub(super) replays: Replays,
     pub(super) fused: Fused,
     pub(super) plans: Vec<Plan>,
     constants: HashMap<EdgeId, CudaSlice<u8>>,
@@ -156,7 +159,7 @@ impl Network {
         let (plans, constants) = (plans?, constants?);
         let arena = stream.alloc_zeros(fused.memory().peak.max(1)).map_err(driver("allocate the arena of a network"))?;
         stream.synchronize().map_err(driver("copy the constants of a network"))?;
-        Ok(NetworkPlan { fused, plans, constants, arena })
+        Ok(NetworkPlan { replays: Replays::default(), fused, plans, constants, arena })
     }
 
     /// [`plan_with`](Network::plan_with) without a listener.
@@ -239,10 +242,12 @@ impl NetworkPlan {
     /// multiple of 16, as fresh memory is. Waits for nothing, and may be captured into a CUDA graph once it has run on
     /// the stream.
     ///
+    /// [`replay`](NetworkPlan::replay) makes a CUDA graph of runs that repeat.
+    ///
     /// # Errors
     /// If an input is missing, unknown or has another size; nothing was launched then. If a launch fails.
     pub fn execute(&mut self, stream: &Arc<CudaStream>, inputs: &[(&str, &CudaSlice<u8>)]) -> Result<(), NetworkPlanError> {
-        self.execute_kernels(stream, inputs, 0..usize::MAX)
+        self.run_or_replay(stream, inputs)
     }
 
     /// [`execute`](NetworkPlan::execute) for some of the kernels, which find what the last run left: to time them one by one.
@@ -270,7 +275,7 @@ impl NetworkPlan {
         run: &mut dyn FnMut(usize, &mut Plan, &mut DeviceArgs<'_>) -> Result<(), Error>,
     ) -> Result<(), NetworkPlanError> {
         let given = self.admitted(inputs)?;
-        let NetworkPlan { fused, plans, constants, arena } = self;
+        let NetworkPlan { fused, plans, constants, arena, .. } = self;
         for (at, (kernel, plan)) in fused.kernels().zip(plans).enumerate().filter(|(at, _)| which.contains(at)) {
             let mut places: Vec<(EdgeId, usize, usize)> = kernel
                 .accesses
@@ -317,7 +322,10 @@ impl NetworkPlan {
     }
 
     /// The inputs by their edges, if they are those of the network.
-    fn admitted<'a>(&self, inputs: &[(&str, &'a CudaSlice<u8>)]) -> Result<HashMap<EdgeId, &'a CudaSlice<u8>>, NetworkPlanError> {
+    pub(super) fn admitted<'a>(
+        &self,
+        inputs: &[(&str, &'a CudaSlice<u8>)],
+    ) -> Result<HashMap<EdgeId, &'a CudaSlice<u8>>, NetworkPlanError> {
         let network = self.fused.network();
         let graph = network.graph();
         let wrong = |name: &str, why: String| NetworkPlanError::Input { name: name.to_owned(), why };

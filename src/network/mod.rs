@@ -102,6 +102,8 @@ pub mod onnx;
 pub mod operator;
 mod pass;
 mod print;
+#[cfg(feature = "cuda")]
+mod replay;
 mod tensor;
 #[cfg(feature = "cuda")]
 mod tune;

@@ -278,6 +278,7 @@ impl NetworkPlan {
     }
 
     fn swap(&mut self, others: &mut [Option<Plan>]) {
+        self.replays.clear();
         for (own, other) in self.plans.iter_mut().zip(others) {
             if let Some(other) = other {
                 std::mem::swap(own, other);

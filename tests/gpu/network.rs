@@ -316,6 +316,51 @@ fn a_captured_network_replays() {
     }
 }
 
+/// Runs on the same memory become a graph; others stay launches; and all compute the same.
+#[test]
+fn runs_that_repeat_are_recorded() {
+    let Some(device) = gpu() else { return };
+    let context = CudaContext::new(device.ordinal()).unwrap();
+    // SAFETY: everything of this context happens on one stream, or is waited for.
+    unsafe { context.disable_event_tracking() };
+    let device = Device::of(&context).unwrap();
+    let stream = context.new_stream().unwrap();
+    // With a product that splits K, whose sums lie in memory beside the arena.
+    let network = encoder(F16, 1, 128, 4, 64);
+    let mut plan = network.plan(&device, &[]).unwrap();
+    let shape = [1, 128, 256];
+    let [first, second] = [1, 2].map(|seed| tensor(F16, &shape, seed));
+    let expected = [&first, &second].map(|x| plan.run(&stream, &[("x", x.clone())]).unwrap()[0].1.clone());
+    let mut memory = [&first, &second].map(|x| stream.clone_htod(x.bytes()).unwrap());
+    plan.replay(true);
+    let run = |plan: &mut NetworkPlan, memory: &_| {
+        plan.execute(&stream, &[("x", memory)]).unwrap();
+        let bytes = stream.clone_dtoh(&plan.output("y").unwrap()).unwrap();
+        Tensor::new(expected[0].format(), expected[0].shape(), bytes).unwrap()
+    };
+    for turn in 0..5 {
+        for (memory, expected) in memory.iter().zip(&expected) {
+            assert_eq!(&run(&mut plan, memory), expected, "{turn}");
+        }
+        assert_eq!(plan.recorded(), if turn < 2 { 0 } else { 2 }, "{turn}");
+    }
+    // Other numbers in the same memory.
+    stream.memcpy_htod(second.bytes(), &mut memory[0]).unwrap();
+    assert_eq!(run(&mut plan, &memory[0]), expected[1]);
+    // On the default stream nothing is recorded, nor while the program captures.
+    plan.replay(true);
+    for _ in 0..4 {
+        plan.execute(&context.default_stream(), &[("x", &memory[0])]).unwrap();
+    }
+    assert_eq!(plan.recorded(), 0);
+    context.default_stream().synchronize().unwrap();
+    plan.replay(false);
+    for _ in 0..4 {
+        assert_eq!(run(&mut plan, &memory[0]), expected[1]);
+    }
+    assert_eq!(plan.recorded(), 0);
+}
+
 /// Tuning compares tiles on the tensors of a run, and changes nothing that the network computes beyond rounding.
 #[test]
 fn tuning() {
