@@ -11,7 +11,7 @@ use crate::case::Case;
 use crate::convolutions::run_all;
 use crate::rig::gpu;
 use graphs::{Named, encoder, mlp, mlp_inputs, numbers, padded_encoder, scaled, tensor};
-use networks::{Images, mobilenet_v2, resnet, unet, vgg16};
+use networks::{Images, mixer, mobilenet_v2, resnet, unet, vgg16};
 use postlude::cudarc::driver::CudaContext;
 use postlude::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use postlude::device::Device;
@@ -206,6 +206,7 @@ fn networks_of_images() {
             check(&vgg16(images, 10).unwrap(), &x, tolerance);
             check(&mobilenet_v2(images, 10).unwrap(), &x, 4.0 * tolerance);
             check(&unet(images, 3).unwrap(), &x, 2.0 * tolerance);
+            check(&mixer(images, 8, 3, 10).unwrap(), &x, tolerance);
         }
     }
 }
