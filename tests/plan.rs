@@ -1044,3 +1044,13 @@ fn reductions_that_no_kernel_has_are_refused_in_words() {
     let split = Gemm::new(F16, TN, &softmax).split_k(4).kernel_plan(Target::SM_90A, 132, Shape::new(64, 64, 4096)).unwrap_err();
     assert!(split.to_string().contains("the kernel that reduces rows adds up no parts"), "{split}");
 }
+
+#[test]
+fn a_tile_of_another_mainloop_than_the_one_asked_for_is_refused() {
+    let epilogue = recipes::identity(F16).unwrap();
+    let shape = Shape::new(64, 64, 64);
+    let tile = Gemm::pointwise(F16, Order::RowMajor, &epilogue).kernel_plan(Target::SM_80, 108, shape).unwrap().tile;
+    let gemm = Gemm::new(F16, TN, &epilogue).mainloop(Mainloop::Simt).tile(tile);
+    let error = gemm.kernel_plan(Target::SM_80, 108, shape).unwrap_err().to_string();
+    assert!(error.contains("is a tile of pointwise, and simt was asked for"), "{error}");
+}
