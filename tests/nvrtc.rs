@@ -1053,3 +1053,19 @@ fn rows_that_are_reduced_first() {
     }
     run(&jobs);
 }
+
+/// Where ptxas finds no registers for the elements of a strip side by side, they are computed one after the other.
+#[test]
+fn what_ptxas_gives_up_on_is_computed_in_a_loop() {
+    if !nvrtc() {
+        return;
+    }
+    let text = include_str!("epilogues/predicates.evt");
+    let epilogue = Epilogue::from_text(text, &postlude::build::registry()).unwrap();
+    let gemm = Gemm::pointwise(I32, Order::RowMajor, &epilogue);
+    for target in TARGETS {
+        let kernel = gemm.compile(&Cache::in_memory(), target, 108, Shape::matrix(48, 4608)).unwrap();
+        let explained = kernel.explain();
+        assert!(explained.contains("registers ran out; compiled again with a strip's elements in a loop"), "{explained}");
+    }
+}
