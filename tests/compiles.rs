@@ -24,7 +24,7 @@ use compiler::nvrtc;
 use graphs::{Style, well_typed};
 use postlude::ir::Graph;
 use postlude::jit::{Cache, Options};
-use postlude::plan::{Code, InstrKind, KernelPlan, Math, Tile};
+use postlude::plan::{Code, InstrKind, KernelPlan, Math, Tile, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
 use problems::{Problem, problem};
@@ -56,15 +56,18 @@ fn compiles(plan: &KernelPlan) -> Result<(), TestCaseError> {
         Ok::<_, TestCaseError>((cubin, processor_time().saturating_sub(start).as_millis()))
     };
     let mut plan = plan.clone();
-    let (cubin, took) = match compile(&plan)? {
-        (Err(error), _) if error.ran_out_of_registers() && plan.roll() => compile(&plan)?,
-        compiled => compiled,
+    let (cubin, took) = loop {
+        match compile(&plan)? {
+            (Err(error), _) if error.ran_out_of_registers() && (plan.roll() || plan.relax()) => {}
+            compiled => break compiled,
+        }
     };
     let cubin = cubin.map_err(|error| TestCaseError::fail(format!("{error}\n{}", plan.explain())))?;
     let Code { instructions, .. } = plan.code;
     let bytes = sass::code_bytes(&cubin.bytes).unwrap_or_default();
-    // The estimate may be too high; its shortfall is bounded.
-    prop_assert!(bytes / 16 < LEAST + 3 * instructions, "{} instructions\n{}", bytes / 16, plan.explain());
+    // The estimate may be too high; its shortfall is bounded. Rows that are held have their code twice, and for each stage.
+    let times = if matches!(plan.tile.shape, TileShape::Rows { .. }) { 12 } else { 3 };
+    prop_assert!(bytes / 16 < LEAST + times * instructions, "{} instructions\n{}", bytes / 16, plan.explain());
     if let Some(file) = std::env::var_os("POSTLUDE_COMPILE_TIMES") {
         let (target, mainloop) = (plan.target, plan.tile.mainloop());
         let estimate = plan.compile_time().as_secs_f64() * 1e3;
