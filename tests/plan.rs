@@ -1044,3 +1044,48 @@ fn reductions_that_no_kernel_has_are_refused_in_words() {
     let split = Gemm::new(F16, TN, &softmax).split_k(4).kernel_plan(Target::SM_90A, 132, Shape::new(64, 64, 4096)).unwrap_err();
     assert!(split.to_string().contains("the kernel that reduces rows adds up no parts"), "{split}");
 }
+
+#[test]
+fn a_tile_of_another_mainloop_than_the_one_asked_for_is_refused() {
+    let epilogue = recipes::identity(F16).unwrap();
+    let shape = Shape::new(64, 64, 64);
+    let tile = Gemm::pointwise(F16, Order::RowMajor, &epilogue).kernel_plan(Target::SM_80, 108, shape).unwrap().tile;
+    let gemm = Gemm::new(F16, TN, &epilogue).mainloop(Mainloop::Simt).tile(tile);
+    let error = gemm.kernel_plan(Target::SM_80, 108, shape).unwrap_err().to_string();
+    assert!(error.contains("is a tile of pointwise, and simt was asked for"), "{error}");
+}
+
+/// Narrow tiles are for few columns, for matrices across the strips, and for windows whose taps threads share.
+#[test]
+fn pointwise_tiles_are_narrow_where_that_is_faster() {
+    let width = |gemm: Gemm, shape: Shape| gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap().tile.bn;
+    let identity = recipes::identity(F16).unwrap();
+    let turned = Epilogue::build(|e| e.store("d", e.acc(), F16.column_major())).unwrap();
+    let of = |epilogue: &Epilogue, n: usize| width(Gemm::pointwise(F16, Order::RowMajor, epilogue), Shape::matrix(8192, n));
+    assert!(of(&identity, 4096) > 64 && of(&identity, 65) > 64);
+    assert!(of(&identity, 64) <= 64 && of(&turned, 4096) <= 64);
+    let pooled = |taps: usize| {
+        let pooling = Pooling::new(PoolKind::Max, ConvShape::windows(8, [32, 32, 512], [taps, taps])).unwrap();
+        width(Gemm::pool(F16, pooling, &identity), pooling.shape())
+    };
+    assert!(pooled(4) > 64 && pooled(5) <= 64);
+}
+
+/// The loads of a tall tile are in flight together, and take registers. Vectors are loaded once for all rows.
+#[test]
+fn tall_tiles_leave_registers_for_their_loads() {
+    let blocks = |matrices: usize, vectors: usize| {
+        let sums = Epilogue::build(|e| {
+            let z = (0..matrices).fold(e.acc(), |z, i| z + e.load(&format!("x{i}"), F32));
+            let z = (0..vectors).fold(z, |z, i| z + e.load(&format!("v{i}"), F32.over(L)));
+            e.reduce("sums", z, Monoid::Sum, F32.over(N));
+        });
+        let gemm = Gemm::pointwise(F32, Order::RowMajor, &sums.unwrap());
+        let tile = gemm.kernel_plan(Target::SM_90A, 132, Shape::matrix(65_536, 1024)).unwrap().tile;
+        // 32 elements of each matrix are in flight.
+        assert!(tile.bm > 64 && tile.min_blocks * tile.threads * (32 + 32 * (1 + matrices)) <= 65_536, "{tile}");
+        tile.min_blocks * tile.threads
+    };
+    assert!(blocks(0, 0) > blocks(1, 0) && blocks(1, 0) > blocks(3, 0));
+    assert_eq!(blocks(1, 2), blocks(1, 0));
+}

@@ -110,8 +110,11 @@ mod tests {
         for (dtype, near, far) in
             [(F16, 1.001, 1.003), (BF16, 1.0078125, 1.03), (F32, 1.00005, 1.0005), (F64, 1.0 + 5e-13, 1.0 + 1e-11)]
         {
-            assert!(!wrong(dtype, &[1.0, -3.0], &[near, -3.0]), "{dtype}");
-            assert!(wrong(dtype, &[1.0, -3.0], &[far, -3.0]) && wrong(dtype, &[1.0, -3.0], &[1.0, 3.0]), "{dtype}");
+            for scale in [1.0, 1024.0] {
+                let wrong = |of: [f64; 2], got: [f64; 2]| wrong(dtype, &of.map(|x| x * scale), &got.map(|x| x * scale));
+                assert!(!wrong([1.0, -3.0], [near, -3.0]), "{dtype}");
+                assert!(wrong([1.0, -3.0], [far, -3.0]) && wrong([1.0, -3.0], [1.0, 3.0]), "{dtype}");
+            }
         }
         assert!(!wrong(F32, &[1000.0, 0.0], &[1000.0, 0.01]), "cancellation");
         assert!(wrong(F32, &[1000.0, 0.0], &[1000.0, 0.02]));
