@@ -442,6 +442,14 @@ fn a_tile_that_is_asked_for_is_taken_as_it_is() {
     let named = kernel(&heavy, Some(large), square).tile;
     assert_eq!((named.bm, named.bn), (large.bm, large.bn));
 
+    for tile in kernel(&identity, None, square).choice.candidates().map(|(tile, _)| tile) {
+        assert_eq!(kernel(&identity, None, square).choice.named(&tile.to_string()), Ok(tile), "a tile has one name");
+    }
+    let near = large.to_string().replace("stages", "stage");
+    let error = kernel(&identity, None, square).choice.named(&near).unwrap_err().to_string();
+    let expected = format!("no tile `{near}` fits this problem; did you mean `{large}`?; `explain()` lists those that do");
+    assert_eq!(error, expected);
+
     let long = Shape::new(128, 128, 65_536);
     let split = kernel(&identity, None, long);
     assert!(split.split.is_some());

@@ -107,7 +107,13 @@ impl Rules for Gemv {
     fn price(&self, of: &Priced<'_>) -> Price {
         let (Tile { bm, bn, .. }, size) = (*of.tile, of.operation.dtype().size());
         let kernel = if of.operation.widened().is_some() {
-            63.0 * bm as f64
+            // A warp has four matrices of weights at a time if there are 64 columns.
+            let wide = match of.operation.dtypes()[1].bits() {
+                _ if bn < 64 => 0.0,
+                4 => 1200.0,
+                _ => 550.0,
+            };
+            63.0 * bm as f64 + wide
         } else {
             let [a_by_k, b_by_k] = of.operation.k_contiguous();
             let vector = 16 / size.max(1);
