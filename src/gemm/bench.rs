@@ -2,13 +2,13 @@
 //! sustained work.
 
 use crate::device::probe::milliseconds;
-use crate::device::{DeviceError, Launch, Scratch};
+use crate::device::{DeviceError, LAUNCHED, Launch, Plug, Scratch, WARM};
 use crate::dtype::DType;
 use crate::error::Error;
 use crate::ir::fnv1a;
 use crate::tune::{Outcome, disagreement};
 use cudarc::driver::sys::CUevent_flags;
-use cudarc::driver::{CudaEvent, CudaSlice, CudaStream, DriverError};
+use cudarc::driver::{CudaEvent, CudaStream, DriverError};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,15 +16,7 @@ use std::time::Instant;
 const BURST: f64 = 500.0;
 const LAUNCHES: usize = 16;
 
-/// Microseconds of work before the first round. A GPU that was idle has a higher clock than one at work, on which a tile that
-/// needs less power may be the faster one.
-const WARM: f64 = 60_000.0;
-
-/// Microseconds of a kernel that runs longer than the host takes to launch it. Bursts of shorter ones wait until they are queued.
-const LAUNCHED: f64 = 10.0;
-
-/// Bytes whose clearing keeps the GPU busy while launches are queued behind it, and how often they are cleared.
-const PLUG: usize = 64 << 20;
+/// How often memory is cleared before launches that have to queue up.
 const PLUGS: usize = 4;
 
 /// Rounds that run whatever the budget is.
@@ -34,7 +26,7 @@ const LEAST_ROUNDS: usize = 3;
 pub(super) struct Bench<'b, 's, 'a> {
     stream: &'b Arc<CudaStream>,
     scratch: &'b mut Scratch<'s, 'a>,
-    plug: Option<CudaSlice<u8>>,
+    plug: Plug,
     /// The results of the present kernel.
     pub results: Vec<(DType, Vec<u8>)>,
 }
@@ -45,7 +37,7 @@ fn driver(error: DriverError) -> DeviceError {
 
 impl<'b, 's, 'a> Bench<'b, 's, 'a> {
     pub fn new(stream: &'b Arc<CudaStream>, scratch: &'b mut Scratch<'s, 'a>) -> Bench<'b, 's, 'a> {
-        Bench { stream, scratch, plug: stream.alloc_zeros(PLUG).ok(), results: Vec::new() }
+        Bench { stream, scratch, plug: Plug::new(stream), results: Vec::new() }
     }
 
     /// Runs the present kernel, stores its results, and returns the microseconds of a launch.
@@ -53,7 +45,7 @@ impl<'b, 's, 'a> Bench<'b, 's, 'a> {
         self.scratch.restore(self.stream)?;
         launch.run(self.stream, &mut self.scratch.args())?;
         self.results = self.scratch.download(self.stream)?;
-        self.plug(PLUGS)?;
+        self.plug.hold(self.stream, PLUGS)?;
         let [start, end] = self.burst(launch, 1)?;
         Ok(f64::from(milliseconds(&start, &end)?) * 1e3)
     }
@@ -88,16 +80,17 @@ impl<'b, 's, 'a> Bench<'b, 's, 'a> {
             }
             // Updates in place would grow without limit.
             self.scratch.restore(self.stream)?;
+            // The first of all has the clock of work already.
             if let (0, Some(own)) = (round, launches.first()) {
                 self.burst(own, repeats(WARM).clamp(1, 1 << 12))?;
             }
-            self.plug(PLUGS)?;
+            self.plug.hold(self.stream, PLUGS)?;
             let mut order: Vec<usize> = (0..launches.len()).collect();
             order.sort_by_key(|at| fnv1a([round, *at].iter().flat_map(|x| x.to_le_bytes())));
             let mut bursts = Vec::with_capacity(order.len());
             for at in order {
                 if is_short {
-                    self.plug(PLUGS)?;
+                    self.plug.hold(self.stream, PLUGS)?;
                 }
                 bursts.push((at, self.burst(launches[at], burst)?));
             }
@@ -106,16 +99,6 @@ impl<'b, 's, 'a> Bench<'b, 's, 'a> {
             }
         }
         Ok(times)
-    }
-
-    /// Keeps the GPU busy for a while.
-    fn plug(&mut self, times: usize) -> Result<(), Error> {
-        for _ in 0..times {
-            if let Some(plug) = &mut self.plug {
-                self.stream.memset_zeros(plug).map_err(driver)?;
-            }
-        }
-        Ok(())
     }
 
     /// Launches a kernel several times, between two events.

@@ -2,6 +2,7 @@
 
 use super::device::{NetworkPlan, NetworkPlanError, driver, problem};
 use crate::device::probe::{may_wait, milliseconds};
+use crate::device::{LAUNCHED, Plug, WARM};
 use crate::gemm::Plan;
 use crate::tune::{Autotune, Outcome, Spread, Tuning};
 use cudarc::driver::sys::CUevent_flags;
@@ -18,15 +19,12 @@ const COMPILING: f64 = 0.5;
 /// Kernels that are a smaller part of a run are not tuned.
 const SMALL: f64 = 0.004;
 
-/// Microseconds of runs that are timed together, and of work before the first, so that all have the clock of work; and the most
-/// runs. Shorter kernels than the host takes to launch one are timed in a single run, behind what keeps the GPU busy.
+/// Microseconds of runs that are timed together, and the most runs. Shorter kernels than the host takes to launch one are
+/// timed in a single run, behind what keeps the GPU busy.
 const BURST: f64 = 5_000.0;
-const WARM: f64 = 60_000.0;
 const RUNS: f64 = 1000.0;
-const LAUNCHED: f64 = 10.0;
 
-/// Bytes whose clearing keeps the GPU busy while launches queue up behind it, and kernels that are launched meanwhile.
-const PLUG: usize = 64 << 20;
+/// Kernels that are launched while memory is cleared once.
 const KERNELS_OF_A_PLUG: usize = 3;
 
 /// The tuning of a kernel, and of its equals in the network.
@@ -110,7 +108,7 @@ impl Kind {
 struct Bench<'a> {
     stream: &'a Arc<CudaStream>,
     inputs: &'a [(&'a str, &'a CudaSlice<u8>)],
-    plug: Option<CudaSlice<u8>>,
+    plug: Plug,
 }
 
 impl NetworkPlan {
@@ -134,7 +132,7 @@ impl NetworkPlan {
     ) -> Result<NetworkTuning, NetworkPlanError> {
         let start = Instant::now();
         may_wait(stream, "`NetworkPlan::autotune`")?;
-        let mut bench = Bench { stream, inputs, plug: stream.alloc_zeros(PLUG).ok() };
+        let mut bench = Bench { stream, inputs, plug: Plug::new(stream) };
         let kinds = self.timed_kinds(&mut bench)?;
         let all: f64 = kinds.iter().map(Kind::total).sum();
         let large = kinds.iter().take_while(|kind| kind.total() >= SMALL * all).count();
@@ -291,11 +289,7 @@ impl NetworkPlan {
         let Bench { stream, inputs, plug } = bench;
         let failed = driver("time a network");
         let event = || stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(&failed);
-        for _ in 0..2 + which.len() / KERNELS_OF_A_PLUG {
-            if let Some(plug) = plug {
-                stream.memset_zeros(plug).map_err(&failed)?;
-            }
-        }
+        plug.hold(stream, 2 + which.len() / KERNELS_OF_A_PLUG)?;
         let begin = event()?;
         for _ in 0..runs {
             self.execute_kernels(stream, inputs, which.clone())?;
