@@ -43,7 +43,7 @@ impl Replays {
 }
 
 impl NetworkPlan {
-    /// Whether runs that repeat become CUDA graphs. They do not by default.
+    /// Whether runs that repeat become CUDA graphs. They do not by default, because this has not run on a GPU yet.
     ///
     /// The third run on the same stream and the same memory is recorded, and later ones launch the graph: the host is done
     /// sooner. It has to be a stream of the program's own, and the context may not order streams by events

@@ -9,12 +9,10 @@ mod networks;
 
 use crate::case::Case;
 use crate::convolutions::run_all;
-use crate::rig::gpu;
+use crate::rig::{capturing, gpu};
 use graphs::{Named, encoder, mlp, mlp_inputs, numbers, padded_encoder, scaled, tensor};
 use networks::{Images, mixer, mobilenet_v2, resnet, unet, vgg16};
-use postlude::cudarc::driver::CudaContext;
 use postlude::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
-use postlude::device::Device;
 use postlude::jit::Cache;
 use postlude::network::{Attributes, Format, Network, NetworkPlan, NetworkPlanError, Tensor};
 use postlude::prelude::*;
@@ -276,12 +274,7 @@ fn pools() {
 
 #[test]
 fn a_captured_network_replays() {
-    let Some(device) = gpu() else { return };
-    let context = CudaContext::new(device.ordinal()).unwrap();
-    // SAFETY: everything of this context happens on one stream, or is waited for.
-    unsafe { context.disable_event_tracking() };
-    let device = Device::of(&context).unwrap();
-    let stream = context.new_stream().unwrap();
+    let Some((device, stream)) = capturing() else { return };
     for (batch, length, heads, head) in [(1, 128, 12, 64), (8, 512, 12, 64)] {
         let network = encoder(F16, batch, length, heads, head);
         let start = Instant::now();
@@ -320,12 +313,7 @@ fn a_captured_network_replays() {
 /// Runs on the same memory become a graph; others stay launches; and all compute the same.
 #[test]
 fn runs_that_repeat_are_recorded() {
-    let Some(device) = gpu() else { return };
-    let context = CudaContext::new(device.ordinal()).unwrap();
-    // SAFETY: everything of this context happens on one stream, or is waited for.
-    unsafe { context.disable_event_tracking() };
-    let device = Device::of(&context).unwrap();
-    let stream = context.new_stream().unwrap();
+    let Some((device, stream)) = capturing() else { return };
     // With a product that splits K, whose sums lie in memory beside the arena.
     let network = encoder(F16, 1, 128, 4, 64);
     let mut plan = network.plan(&device, &[]).unwrap();
@@ -351,10 +339,10 @@ fn runs_that_repeat_are_recorded() {
     // On the default stream nothing is recorded, nor while the program captures.
     plan.replay(true);
     for _ in 0..4 {
-        plan.execute(&context.default_stream(), &[("x", &memory[0])]).unwrap();
+        plan.execute(&device.context().default_stream(), &[("x", &memory[0])]).unwrap();
     }
     assert_eq!(plan.recorded(), 0);
-    context.default_stream().synchronize().unwrap();
+    device.context().default_stream().synchronize().unwrap();
     plan.replay(false);
     for _ in 0..4 {
         assert_eq!(run(&mut plan, &memory[0]), expected[1]);
