@@ -169,6 +169,8 @@ pub enum Group {
     Pointwise,
     /// The saved values of a forward step, and backward steps with a bias gradient.
     Training,
+    /// Small to large M and N at several K, for a picture.
+    Map,
 }
 
 /// The contenders of a case.
@@ -197,7 +199,7 @@ pub enum Kind {
 }
 
 impl Group {
-    pub const ALL: [Group; 19] = [
+    pub const ALL: [Group; 20] = [
         Group::Large,
         Group::Small,
         Group::Decode,
@@ -217,6 +219,7 @@ impl Group {
         Group::F32,
         Group::Pointwise,
         Group::Training,
+        Group::Map,
     ];
 
     pub const fn word(self) -> &'static str {
@@ -240,6 +243,7 @@ impl Group {
             Group::F32 => "f32",
             Group::Pointwise => "pointwise",
             Group::Training => "training",
+            Group::Map => "map",
         }
     }
 
@@ -279,7 +283,7 @@ impl Group {
             Group::Layouts | Group::Decode | Group::Few | Group::FewPlain | Group::Split => vec![Fused::Identity, Fused::Relu],
             Group::Choice | Group::Raster | Group::Parts => vec![Fused::Relu],
             Group::Stages => vec![Fused::Identity, Fused::Gelu],
-            Group::F32 => vec![Fused::Identity],
+            Group::F32 | Group::Map => vec![Fused::Identity],
             Group::Survey => Fused::PLAIN.to_vec(),
             Group::Pointwise => vec![Fused::Relu, Fused::Gelu],
             _ => Fused::PEERED.to_vec(),
@@ -373,6 +377,11 @@ impl Group {
             Group::Training => {
                 vec![[8192, 8192, 1024], [8192, 8192, 4096], cube(8192), [4096, 14336, 4096], [65536, 8192, 16384]]
             }
+            Group::Map => {
+                let extents = [16, 64, 192, 512, 1280, 2560, 5120, 10240, 20480];
+                let of = |k| extents.into_iter().flat_map(move |m| extents.map(move |n| [m, n, k]));
+                [512, 2048, 8192].into_iter().flat_map(of).collect()
+            }
         }
     }
 
@@ -395,7 +404,7 @@ impl Group {
             | Group::Parts
             | Group::Pointwise
             | Group::F32 => &[Slices::Short],
-            Group::Survey => &[Slices::Brief],
+            Group::Survey | Group::Map => &[Slices::Brief],
             _ => &[Slices::Long, Slices::Short],
         }
     }

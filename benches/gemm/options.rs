@@ -8,7 +8,7 @@ pub const USAGE: &str = "\
 Usage: cargo bench --bench gemm -- [OPTION...]
 
   --group LIST     of large, small, decode, unaligned, layouts, tax, activations, regions, choice, raster, stages, split,
-                   parts, f32, pointwise, training, survey (default: all but survey)
+                   parts, f32, pointwise, training, survey, map (default: all but the last two)
   --dtype LIST     of f16, bf16, f32 (default: the group's)
   --epilogue LIST  of identity, relu, gelu, residual, regions, heavy, relu_mask, gelu_input, mask_sum,
                    gelu_sum, bias_sum; for group activations: of the library's activations that are not among these
@@ -83,8 +83,8 @@ impl Options {
     /// # Errors
     /// The error, with the usage.
     pub fn parse(args: &[String], environment: impl Fn(&str) -> Option<String>) -> Result<Options, String> {
-        // The survey is for fitting the model of tiles.
-        let groups = Group::ALL.into_iter().filter(|group| *group != Group::Survey).collect();
+        // The survey is for fitting the model of tiles, the map for a picture.
+        let groups = Group::ALL.into_iter().filter(|group| !matches!(group, Group::Survey | Group::Map)).collect();
         let mut options = Options { groups, ..Options::default() };
         options.only = environment("POSTLUDE_BENCH_CONTEST").unwrap_or_default();
         options.slices =

@@ -4,8 +4,9 @@
 //! turns on one GPU: in every round each contender has a slice of milliseconds, in shuffled order. Graphs turn through four
 //! sets of inputs. A figure is the median over the rounds of the ratio of times inside a round: above 1 Postlude is faster.
 //! `-- --only TEXT` selects networks by name, `-- --compile default,max-autotune` says how the peer compiles (nothing:
-//! eager alone), `-- --limit SECONDS` how long it may take, `-- --kernels` times each kernel by itself, `-- --tune SECONDS` tunes
-//! the network first.
+//! eager alone), `-- --limit SECONDS` how long it may take. `-- --kernels` times each kernel by itself, `-- --host` the host,
+//! and `-- --tune SECONDS` tunes the network first. `-- --numbers` times nothing: PyTorch computes networks node by node, with
+//! the same weights, and results are compared.
 //!
 //! Without a GPU it says why it does nothing; without PyTorch it times Postlude alone.
 #![allow(missing_docs, reason = "a benchmark")]
@@ -13,6 +14,7 @@
 #[path = "../../examples/support/networks.rs"]
 #[allow(dead_code, reason = "tests and examples use the rest")]
 mod networks;
+mod numbers;
 #[path = "../peer/mod.rs"]
 mod peer;
 #[path = "../gemm/statistics.rs"]
@@ -36,8 +38,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::{Result, captured, timed};
 
-/// How the peer prepares a network.
-const SCRIPT: &str = include_str!("peer.py");
+/// How the peer prepares a network, and how it computes one.
+const SCRIPT: &str = concat!(include_str!("peer.py"), "\n\n", include_str!("graph.py"));
 
 /// Seconds of a slice, rounds, sets of inputs, launches of a graph.
 const SLICE: f64 = 8e-3;
@@ -161,7 +163,32 @@ struct Options {
     compiled: Vec<String>,
     limit: usize,
     kernels: bool,
+    host: bool,
     tune: Option<usize>,
+}
+
+/// The host's time of a run, and that of the GPU behind it: kernel by kernel, and as the graph that repeated runs become.
+fn host(stream: &Arc<CudaStream>, plan: &mut NetworkPlan, inputs: &[(&str, &CudaSlice<u8>)]) -> Result<()> {
+    const RUNS: u32 = 200;
+    for graph in [false, true] {
+        plan.replay(graph);
+        for _ in 0..4 {
+            plan.execute(stream, inputs)?;
+        }
+        let mut times = [Vec::new(), Vec::new()];
+        for _ in 0..RUNS {
+            stream.synchronize()?;
+            let start = Instant::now();
+            plan.execute(stream, inputs)?;
+            times[0].push(start.elapsed().as_secs_f64());
+            stream.synchronize()?;
+            times[1].push(start.elapsed().as_secs_f64());
+        }
+        let [launched, done] = times.map(|times| median(&times) * 1e6);
+        let how = if plan.recorded() > 0 { "as a graph" } else { "kernel by kernel" };
+        println!("    {how}: the host is done in {launched:.1} us, the GPU in {done:.1} us");
+    }
+    Ok(())
 }
 
 fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, case: &Case, options: &Options) -> Result<()> {
@@ -216,6 +243,9 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, case:
     if output(&plan)? != expected {
         return Err("the graph computes something else than its kernels one by one".into());
     }
+    if options.host {
+        host(stream, &mut plan, &[(name, &sets[0])])?;
+    }
     let mut contenders = vec![Contender { runs: Runs::Ours(graph), repeats: 1 }];
     if let Some(peer) = peer {
         let mut request = case.peer.clone();
@@ -260,6 +290,7 @@ fn all(device: &Device, args: &[String]) -> Result<()> {
         compiled: value("--compile").map_or(Vec::new(), |modes| modes.split(',').map(str::to_owned).collect()),
         limit: number("--limit").unwrap_or(300),
         kernels: support::has(args, "--kernels"),
+        host: support::has(args, "--host"),
         tune: number("--tune"),
     };
     let alone = support::has(args, "--alone");
@@ -277,6 +308,9 @@ fn all(device: &Device, args: &[String]) -> Result<()> {
     let stream = device.context().new_stream()?;
     if turns {
         return layouts(device, &stream);
+    }
+    if support::has(args, "--numbers") {
+        return numbers::compare(device, &stream, &mut peer.ok_or("numbers need a peer")?, only);
     }
     for case in cases().iter().filter(|case| case.name.contains(only)) {
         // One network's failure, for want of memory say, leaves the others.

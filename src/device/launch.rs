@@ -135,14 +135,26 @@ impl Launch {
     }
 
     pub fn run(&self, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>) -> Result<(), LaunchError> {
+        self.run_beside(stream, stream, args)
+    }
+
+    /// [`run`](Launch::run) in another stream than the one that is ordered after earlier uses of the arguments, and before later
+    /// ones. The caller orders these two streams.
+    pub fn run_beside(
+        &self,
+        ordered: &Arc<CudaStream>,
+        stream: &Arc<CudaStream>,
+        args: &mut DeviceArgs<'_>,
+    ) -> Result<(), LaunchError> {
+        let streams = [ordered, stream];
         let count = self.given().len().max(args.given.len());
         if count <= INLINE {
             let (mut bound, mut places) = ([Bound::NONE; INLINE], [BoundOperand::NONE; INLINE]);
-            self.run_in(stream, args, &mut bound, &mut [0; INLINE], &mut places, &mut [const { None }; INLINE])
+            self.run_in(streams, args, &mut bound, &mut [0; INLINE], &mut places, &mut [const { None }; INLINE])
         } else {
             let (mut bound, mut places) = (vec![Bound::NONE; count], vec![BoundOperand::NONE; count]);
             let mut guards: Vec<_> = (0..count).map(|_| None).collect();
-            self.run_in(stream, args, &mut bound, &mut vec![0; count], &mut places, &mut guards)
+            self.run_in(streams, args, &mut bound, &mut vec![0; count], &mut places, &mut guards)
         }
     }
 
@@ -167,7 +179,7 @@ impl Launch {
     /// Launches, with room for all arguments.
     fn run_in<'g>(
         &self,
-        stream: &'g Arc<CudaStream>,
+        [ordered, stream]: [&'g Arc<CudaStream>; 2],
         args: &'g mut DeviceArgs<'_>,
         bound: &mut [Bound],
         addresses: &mut [u64],
@@ -188,7 +200,7 @@ impl Launch {
         // The guards order the launch after earlier writes and before later uses, on every stream.
         for ((address, guard), (_, given)) in addresses.iter_mut().zip(guards).zip(&mut args.given) {
             if let Given::Tensor { tensor, .. } = given {
-                let (pointer, order) = tensor.buffer.pointer(stream);
+                let (pointer, order) = tensor.buffer.pointer(ordered);
                 *address = pointer;
                 *guard = Some(order);
             }

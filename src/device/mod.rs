@@ -57,7 +57,7 @@ pub(crate) use host::Copies;
 pub(crate) use launch::{Before, Launch, LaunchError};
 pub(crate) use passes::Passer;
 pub(crate) use plug::{LAUNCHED, Plug, WARM};
-pub(crate) use recorded::Recorded;
+pub(crate) use recorded::{Recorded, Side};
 pub(crate) use repack::Repacker;
 pub(crate) use scratch::{Scratch, ScratchError};
 pub(crate) use split::Splitter;

@@ -31,6 +31,11 @@ pub(super) fn captured(stream: &CudaStream) -> Result<bool, DriverError> {
     Ok(stream.capture_status()? != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
 }
 
+/// Whether its handle is `CU_STREAM_PER_THREAD`: one for as many streams as there are threads.
+pub(super) fn is_per_thread(stream: &CudaStream) -> bool {
+    stream.cu_stream().addr() == 2
+}
+
 /// Checks that the program may wait for the stream. A synchronisation invalidates a capture, so this check comes before
 /// any other work.
 ///

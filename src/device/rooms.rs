@@ -1,13 +1,10 @@
 //! Rooms: device memory that a plan owns, one piece for each stream, so that launches on two streams share none.
 
 use super::DeviceError;
-use super::probe::captured;
+use super::probe::{captured, is_per_thread};
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DriverError};
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
-
-/// `CU_STREAM_PER_THREAD`: one handle for as many streams as there are threads.
-const PER_THREAD: usize = 2;
 
 /// The rooms of a plan. A room lives as long as the plan, even after a larger one is needed: a captured graph may hold
 /// its address.
@@ -49,7 +46,7 @@ impl Rooms {
     /// The address of a room of the stream with so many bytes. The first launch that needs it allocates it, zeroed.
     pub fn on(&mut self, stream: &Arc<CudaStream>, bytes: usize) -> Result<u64, NoRoom> {
         let Rooms(rooms) = self;
-        let thread = (stream.cu_stream().addr() == PER_THREAD).then(|| thread::current().id());
+        let thread = is_per_thread(stream).then(|| thread::current().id());
         // Handles alone are ambiguous: those of default streams are the same in every context.
         let mine = |room: &&Room| *room.stream == **stream && room.thread == thread && room.memory.len() >= bytes;
         if let Some(found) = rooms.iter().find(mine) {

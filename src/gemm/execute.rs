@@ -162,6 +162,20 @@ impl Plan {
         Ok(self.launch.run(stream, args)?)
     }
 
+    /// [`execute`](Plan::execute) in a stream beside the one by which the memory of the arguments is ordered. The caller orders
+    /// the two.
+    ///
+    /// # Errors
+    /// As `execute`.
+    pub(crate) fn execute_beside(
+        &self,
+        ordered: &Arc<CudaStream>,
+        stream: &Arc<CudaStream>,
+        args: &mut DeviceArgs<'_>,
+    ) -> Result<(), Error> {
+        Ok(self.launch.run_beside(ordered, stream, args)?)
+    }
+
     /// The kernel: plan, source and binary.
     pub fn kernel(&self) -> &Kernel {
         &self.kernel

@@ -6,7 +6,7 @@ use super::network::Network;
 use super::replay::Replays;
 use super::tensor::Tensor;
 use crate::args::{IntoTensor, Tensor as ArgTensor};
-use crate::device::{Device, DeviceArgs, DeviceError};
+use crate::device::{Device, DeviceArgs, DeviceError, Side};
 use crate::error::Error;
 use crate::gemm::{Plan, Wanted, precompile};
 use crate::ir::name::{meant, word};
@@ -77,12 +77,15 @@ impl fmt::Display for Nodes<'_> {
 ///
 /// Tensors between kernels, and outputs, lie in an arena that belongs to the plan. So an output is valid until the next run.
 pub struct NetworkPlan {
-    /// Before the plans: graphs go before their kernels.
+    // Fields are dropped in this order. Graphs go before their kernels.
     pub(super) replays: Replays,
     pub(super) fused: Fused,
     pub(super) plans: Vec<Plan>,
+    /// Before the constants: its end waits for the last run, and the constants are freed behind it in the same stream.
+    pub(super) arena: CudaSlice<u8>,
     constants: HashMap<EdgeId, CudaSlice<u8>>,
-    arena: CudaSlice<u8>,
+    /// Behind the plans, which own memory on it.
+    pub(super) side: Option<Side>,
 }
 
 impl fmt::Debug for NetworkPlan {
@@ -159,7 +162,7 @@ impl Network {
         let (plans, constants) = (plans?, constants?);
         let arena = stream.alloc_zeros(fused.memory().peak.max(1)).map_err(driver("allocate the arena of a network"))?;
         stream.synchronize().map_err(driver("copy the constants of a network"))?;
-        Ok(NetworkPlan { replays: Replays::default(), fused, plans, constants, arena })
+        Ok(NetworkPlan { replays: Replays::default(), fused, plans, arena, constants, side: None })
     }
 
     /// [`plan_with`](Network::plan_with) without a listener.
@@ -242,7 +245,7 @@ impl NetworkPlan {
     /// multiple of 16, as fresh memory is. Waits for nothing, and may be captured into a CUDA graph once it has run on
     /// the stream.
     ///
-    /// [`replay`](NetworkPlan::replay) makes a CUDA graph of runs that repeat.
+    /// Runs that repeat become a CUDA graph unless [`replay`](NetworkPlan::replay) says otherwise.
     ///
     /// # Errors
     /// If an input is missing, unknown or has another size; nothing was launched then. If a launch fails.

@@ -12,12 +12,14 @@ use crate::convolutions::run_all;
 use crate::rig::{capturing, gpu};
 use graphs::{Named, encoder, mlp, mlp_inputs, numbers, padded_encoder, scaled, tensor};
 use networks::{Images, mixer, mobilenet_v2, resnet, unet, vgg16};
+use postlude::cudarc::driver::CudaStream;
 use postlude::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use postlude::jit::Cache;
 use postlude::network::{Attributes, Format, Network, NetworkPlan, NetworkPlanError, Tensor};
 use postlude::prelude::*;
 use postlude::tune::Autotune;
 use postlude::{PoolKind, Pooling};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Whether two tensors agree to within a part of the largest element.
@@ -310,43 +312,76 @@ fn a_captured_network_replays() {
     }
 }
 
-/// Runs on the same memory become a graph; others stay launches; and all compute the same.
-#[test]
-fn runs_that_repeat_are_recorded() {
-    let Some((device, stream)) = capturing() else { return };
+/// Runs on the same memory become a graph, on whatever stream; others stay launches; and all compute the same.
+fn runs_are_recorded(device: &Device, stream: &Arc<CudaStream>) {
     // With a product that splits K, whose sums lie in memory beside the arena.
-    let network = encoder(F16, 1, 128, 4, 64);
-    let mut plan = network.plan(&device, &[]).unwrap();
-    let shape = [1, 128, 256];
+    let shape = [128, 16384];
+    let network = Network::build(|g| {
+        let weight = |name, shape: &[usize]| g.constant(name, scaled(F16, shape, 7));
+        let x = g.input("x", F16, (shape[0], shape[1])).matmul(weight("v", &[16384, 128])).relu();
+        g.output("y", x.matmul(weight("w", &[128, 512])).gelu().matmul(weight("u", &[512, 64])).softmax(-1));
+    });
+    let network = network.unwrap();
+    let mut plan = network.plan(device, &[]).unwrap();
+    assert!(plan.kernels().iter().any(|kernel| kernel.kernel().plan.split.is_some()), "no product splits K");
     let [first, second] = [1, 2].map(|seed| tensor(F16, &shape, seed));
-    let expected = [&first, &second].map(|x| plan.run(&stream, &[("x", x.clone())]).unwrap()[0].1.clone());
+    plan.replay(false);
+    let expected = [&first, &second].map(|x| plan.run(stream, &[("x", x.clone())]).unwrap()[0].1.clone());
     let mut memory = [&first, &second].map(|x| stream.clone_htod(x.bytes()).unwrap());
-    plan.replay(true);
     let run = |plan: &mut NetworkPlan, memory: &_| {
-        plan.execute(&stream, &[("x", memory)]).unwrap();
+        plan.execute(stream, &[("x", memory)]).unwrap();
         let bytes = stream.clone_dtoh(&plan.output("y").unwrap()).unwrap();
         Tensor::new(expected[0].format(), expected[0].shape(), bytes).unwrap()
     };
+    for _ in 0..4 {
+        assert_eq!(run(&mut plan, &memory[0]), expected[0]);
+    }
+    assert_eq!(plan.recorded(), 0);
+    plan.replay(true);
     for turn in 0..5 {
         for (memory, expected) in memory.iter().zip(&expected) {
             assert_eq!(&run(&mut plan, memory), expected, "{turn}");
         }
         assert_eq!(plan.recorded(), if turn < 2 { 0 } else { 2 }, "{turn}");
     }
-    // Other numbers in the same memory.
-    stream.memcpy_htod(second.bytes(), &mut memory[0]).unwrap();
-    assert_eq!(run(&mut plan, &memory[0]), expected[1]);
-    // On the default stream nothing is recorded, nor while the program captures.
-    plan.replay(true);
-    for _ in 0..4 {
-        plan.execute(&device.context().default_stream(), &[("x", &memory[0])]).unwrap();
+    // Other numbers in the same memory, one run closely behind the other.
+    for turn in 0..20 {
+        let [own, x] = if turn % 2 == 0 { [1, 1] } else { [0, 0] };
+        stream.memcpy_htod([&first, &second][x].bytes(), &mut memory[0]).unwrap();
+        plan.execute(stream, &[("x", &memory[1])]).unwrap();
+        assert_eq!(run(&mut plan, &memory[0]), expected[own], "{turn}");
     }
-    assert_eq!(plan.recorded(), 0);
-    device.context().default_stream().synchronize().unwrap();
-    plan.replay(false);
-    for _ in 0..4 {
-        assert_eq!(run(&mut plan, &memory[0]), expected[1]);
+    assert_eq!(plan.recorded(), 2);
+    // The plan goes while its graph runs.
+    for _ in 0..10 {
+        plan.execute(stream, &[("x", &memory[0])]).unwrap();
     }
+    drop(plan);
+    stream.synchronize().unwrap();
+    let mut plan = network.plan(device, &[]).unwrap();
+    for _ in 0..4 {
+        assert_eq!(run(&mut plan, &memory[1]), expected[1]);
+    }
+    assert_eq!(plan.recorded(), 1);
+}
+
+#[test]
+fn runs_that_repeat_are_recorded() {
+    let Some((device, stream)) = capturing() else { return };
+    runs_are_recorded(&device, &stream);
+    runs_are_recorded(&device, &device.context().default_stream());
+    // Where cudarc orders streams by events, too.
+    let Some(device) = gpu() else { return };
+    runs_are_recorded(device, &device.context().default_stream());
+    runs_are_recorded(device, &device.context().new_stream().unwrap());
+    // Nothing is recorded in a stream whose handle means another one in each thread.
+    let network = encoder(F16, 1, 128, 4, 64);
+    let (mut plan, stream) = (network.plan(device, &[]).unwrap(), device.context().per_thread_stream());
+    let memory = stream.clone_htod(tensor(F16, &[1, 128, 256], 1).bytes()).unwrap();
+    for _ in 0..4 {
+        plan.execute(&stream, &[("x", &memory)]).unwrap();
+    }
+    stream.synchronize().unwrap();
     assert_eq!(plan.recorded(), 0);
 }
 

@@ -1,6 +1,7 @@
 //! `cargo xtask bench-report`: the benchmarks' records as a page with tables and a chart.
 
 mod chart;
+mod map;
 mod summary;
 mod table;
 
@@ -15,6 +16,10 @@ use postlude_record::Record;
 const RECORDS: &str = "benchmarks.csv";
 const PAGE: &str = "benchmarks.md";
 const CHART: &str = "benchmarks.svg";
+/// The same of the group `map`.
+const MAP: &str = "map";
+const MAP_RECORDS: &str = "benchmarks_map.csv";
+const MAP_CHART: &str = "benchmarks_map.svg";
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
@@ -27,22 +32,30 @@ pub fn run(project: &Project, args: &[String]) -> Result {
     let options = parse(args)?;
     let out = options.out.unwrap_or_else(|| project.root.join("docs"));
     let mut records = Vec::new();
-    if !options.fresh && out.join(RECORDS).exists() {
-        records = read(&out.join(RECORDS))?;
+    for file in [RECORDS, MAP_RECORDS].map(|name| out.join(name)) {
+        if !options.fresh && file.exists() {
+            records.extend(read(&file)?);
+        }
     }
     for file in &options.files {
         records = merge(records, read(file)?);
     }
     // Kernels that were named on the command line are an experiment.
+    let (map, records): (Vec<Record>, Vec<Record>) = records.into_iter().partition(|record| record.group == MAP);
     let (known, others): (Vec<Record>, Vec<Record>) = records.into_iter().partition(|record| table::has(&record.group));
     if let Some(other) = others.first() {
         eprintln!("left out: {} records of groups without a table, such as `{}`", others.len(), other.group);
     }
     let records = known;
-    if records.is_empty() && (options.fresh || !options.files.is_empty()) {
+    if records.is_empty() && map.is_empty() && (options.fresh || !options.files.is_empty()) {
         return Err(Error::new("there are no records: the present page stays as it is"));
     }
-    write(&out, &records)
+    write(&out, &records, &map)
+}
+
+/// The map's records, its picture and the figures below it; nothing where there are no records.
+fn mapped(records: &[Record]) -> Option<(String, String)> {
+    Some((map::svg(records)?, map::words(records)))
 }
 
 fn parse(args: &[String]) -> Result<Options> {
@@ -67,21 +80,27 @@ fn read(file: &Path) -> Result<Vec<Record>> {
     Record::read(&text).map_err(|error| Error::new(format!("{}: {error}", file.display())))
 }
 
-fn write(out: &Path, records: &[Record]) -> Result {
-    if let Some(other) = records.iter().find(|record| record.gpu != records[0].gpu) {
-        let why = format!(
-            "records of {} and of {}: a page has one GPU; write the others elsewhere with `--out`",
-            records[0].gpu, other.gpu
-        );
-        return Err(Error::new(why));
+fn write(out: &Path, records: &[Record], map: &[Record]) -> Result {
+    for records in [records, map] {
+        if let Some(other) = records.iter().find(|record| record.gpu != records[0].gpu) {
+            let why = format!(
+                "records of {} and of {}: a page has one GPU; write the others elsewhere with `--out`",
+                records[0].gpu, other.gpu
+            );
+            return Err(Error::new(why));
+        }
     }
     fs::create_dir_all(out).context(|| format!("cannot create {}", out.display()))?;
-    let drawn = chart::svg(records);
-    let mut written = vec![(PAGE, table::page(records, drawn.as_ref().map(|_| CHART)))];
+    let (drawn, mapped) = (chart::svg(records), mapped(map));
+    let words = mapped.as_ref().map(|(_, words)| words.as_str());
+    let mut written = vec![(PAGE, table::page(records, drawn.as_ref().map(|_| CHART), words.map(|words| (MAP_CHART, words))))];
     written.extend(drawn.map(|svg| (CHART, svg)));
-    if !records.is_empty() {
-        let lines: Vec<String> = records.iter().map(Record::to_line).collect();
-        written.push((RECORDS, format!("{}\n{}\n", Record::HEADER.join(","), lines.join("\n"))));
+    written.extend(mapped.map(|(svg, _)| (MAP_CHART, svg)));
+    for (name, records) in [(RECORDS, records), (MAP_RECORDS, map)] {
+        if !records.is_empty() {
+            let lines: Vec<String> = records.iter().map(Record::to_line).collect();
+            written.push((name, format!("{}\n{}\n", Record::HEADER.join(","), lines.join("\n"))));
+        }
     }
     for (name, text) in &written {
         let file = out.join(name);
@@ -184,7 +203,7 @@ mod tests {
             record("large", 64, "identity", "long", 1.0),
             Record { gpu: "another".into(), ..record("large", 64, "identity", "long", 1.0) },
         ];
-        assert!(write(&folder, &both).is_err_and(|error| error.to_string().contains("a page has one GPU")));
+        assert!(write(&folder, &both, &[]).is_err_and(|error| error.to_string().contains("a page has one GPU")));
         assert!(!folder.exists());
         assert!(parse(&["--out".to_owned(), "--fresh".to_owned()]).is_err());
     }
@@ -200,16 +219,22 @@ mod tests {
         assert!(parse(&words("--out")).is_err() && parse(&words("--svg")).is_err());
     }
 
-    /// The page and the chart are not edited by hand.
+    /// The page and the pictures are not edited by hand.
     #[test]
     fn the_page_is_what_the_records_say() {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
-        let records = if docs.join(RECORDS).exists() { read(&docs.join(RECORDS)).ok() } else { Some(Vec::new()) };
-        assert!(records.is_some(), "docs/{RECORDS} cannot be read");
-        let records = records.unwrap_or_default();
+        let of = |name: &str| if docs.join(name).exists() { read(&docs.join(name)).ok() } else { Some(Vec::new()) };
+        let (records, map) = (of(RECORDS), of(MAP_RECORDS));
+        assert!(records.is_some() && map.is_some(), "docs/{RECORDS} or docs/{MAP_RECORDS} cannot be read");
+        let (records, map) = (records.unwrap_or_default(), mapped(&map.unwrap_or_default()));
         let drawn = chart::svg(&records);
         let cure = "run `cargo xtask bench-report`";
-        assert!(fs::read_to_string(docs.join(PAGE)).ok() == Some(table::page(&records, drawn.as_ref().map(|_| CHART))), "{cure}");
+        let words = map.as_ref().map(|(_, words)| (MAP_CHART, words.as_str()));
+        assert!(
+            fs::read_to_string(docs.join(PAGE)).ok() == Some(table::page(&records, drawn.as_ref().map(|_| CHART), words)),
+            "{cure}"
+        );
         assert!(fs::read_to_string(docs.join(CHART)).ok() == drawn, "{cure}");
+        assert!(fs::read_to_string(docs.join(MAP_CHART)).ok() == map.map(|(svg, _)| svg), "{cure}");
     }
 }

@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn ratios_come_to_a_mean_and_a_minimum() {
         let of = |m, slices, ratio| record("large", m, "identity", slices, ratio);
-        let page = page(&[of(1, "long", 0.5), of(2, "long", 2.0), of(2, "short", 1.25)], None);
+        let page = page(&[of(1, "long", 0.5), of(2, "long", 2.0), of(2, "short", 1.25)], None, None);
         assert!(page.contains("\n- identity, f16 TN, long slices: geometric mean 1.000, minimum 0.500 of 2 shapes.\n"), "{page}");
         assert!(page.contains("\n- identity, f16 TN, short slices: geometric mean 1.250, minimum 1.250 of 1 shape.\n"), "{page}");
     }
@@ -104,7 +104,7 @@ mod tests {
                 Record { distance: if k == 1024 { f64::INFINITY } else { 0.0 }, ..of(k, "cuBLASLt, gradient f16", ratio) };
             [gradient, of(k, "product, pass, sums", 2.0), of(k, "without training", ratio / 2.0), of(k, "atomic", 0.8)]
         };
-        let page = page(&[peers(1024, 1.0), peers(8192, 1.6)].concat(), None);
+        let page = page(&[peers(1024, 1.0), peers(8192, 1.6)].concat(), None, None);
         let wanted = "- drelu, f16 TN, short slices: against cuBLASLt geometric mean 1.265, minimum 1.000 of 2 shapes; \
                       against the separate steps geometric mean 2.000, minimum 2.000 of 2 shapes; \
                       costs +25.0 % at most where K >= 4096; the fixed order +25.0 % at most over atomics.\n";

@@ -55,8 +55,8 @@ pub fn has(group: &str) -> bool {
     GROUPS.iter().any(|(name, ..)| *name == group)
 }
 
-/// The whole page; `chart` is its file, if there is one.
-pub fn page(records: &[Record], chart: Option<&str>) -> String {
+/// The whole page. `chart` is the chart's file, if there is one; `map` the map's, with the figures below it.
+pub fn page(records: &[Record], chart: Option<&str>, map: Option<(&str, &str)>) -> String {
     let mut page = String::from(
         "# Benchmarks\n\n<!-- Written by `cargo xtask bench-report`, from benchmarks.csv. Edits are lost. -->\n\n\
          `cargo xtask bench-gpu` measures all of this on a machine with a GPU. Elsewhere it makes a bundle for such a \
@@ -88,6 +88,13 @@ pub fn page(records: &[Record], chart: Option<&str>) -> String {
     );
     if let Some(chart) = chart {
         let _ = writeln!(page, "![Time of cuBLASLt over Postlude's]({chart})\n");
+    }
+    if let Some((map, words)) = map {
+        let _ = writeln!(
+            page,
+            "## Small to large\n\n`cargo xtask bench-gpu -- --group map` draws this. Each shape in slices of 1 ms. {words}\n\n\
+             ![Time of cuBLASLt over Postlude's over M, N and K]({map})\n"
+        );
     }
     for (group, title, what) in GROUPS {
         let records: Vec<&Record> = records.iter().filter(|record| record.group == group).collect();
@@ -296,7 +303,7 @@ mod tests {
     #[test]
     fn both_slices_stand_in_one_line() {
         let records = [record("large", 64, "identity", "long", 1.0), record("large", 64, "identity", "short", 1.1)];
-        let page = page(&records, None);
+        let page = page(&records, None, None);
         let line = page.lines().find(|line| line.starts_with("| 64 x")).unwrap_or_default();
         assert!(line.contains("| 1.000 [0.990, 1.010] | 1.100 [1.090, 1.110] |"), "{page}");
         assert_eq!(page.matches("| 64 x 4096 x 1024 |").count(), 1);
@@ -312,7 +319,7 @@ mod tests {
     #[test]
     fn the_better_peer_counts() {
         let peer = |name: &str, ratio| Record { peer: name.into(), ..record("regions", 64, "regions", "long", ratio) };
-        let page = page(&[peer("two", 1.6), peer("one", 1.4)], None);
+        let page = page(&[peer("two", 1.6), peer("one", 1.4)], None, None);
         let wanted = "| 1.400 [1.390, 1.410] | - | one 140.0 | two 160.0 |";
         assert!(page.contains(wanted), "{page}");
     }
@@ -320,19 +327,22 @@ mod tests {
     #[test]
     fn choices_are_counted() {
         let other = |m, ratio| record("choice", m, "identity", "short", ratio);
-        let page = page(&[other(1, 1.2), other(1, 0.99), other(2, 0.8), other(3, 1.5)], None);
+        let page = page(&[other(1, 1.2), other(1, 0.99), other(2, 0.8), other(3, 1.5)], None, None);
         assert!(page.contains("Within 3 % of the fastest on 2 of 3 shapes; at worst 1.250 times its time."), "{page}");
     }
 
     #[test]
     fn decode_is_measured_in_bytes() {
-        let page =
-            page(&[Record { us: 1.0, peer_us: 2.0, bytes: 2_270_000, ..record("decode", 1, "identity", "short", 2.0) }], None);
+        let page = page(
+            &[Record { us: 1.0, peer_us: 2.0, bytes: 2_270_000, ..record("decode", 1, "identity", "short", 2.0) }],
+            None,
+            None,
+        );
         assert!(page.contains("| 1.0 | 2.0 | 2.27 | 1.14 | 50 % |"), "{page}");
     }
 
     #[test]
     fn a_page_without_records_says_so() {
-        assert!(page(&[], None).ends_with("No run is recorded here yet.\n"));
+        assert!(page(&[], None, None).ends_with("No run is recorded here yet.\n"));
     }
 }
