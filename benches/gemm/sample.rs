@@ -3,8 +3,9 @@
 use crate::case::Fused;
 use postlude::prelude::*;
 
-/// How many shapes are drawn.
+/// How many shapes are drawn: of any extents, and of multiples of 64, whose rows begin at cache lines.
 const DRAWN: usize = 300;
+const DRAWN_AT_LINES: usize = 160;
 
 /// Multiply-adds of the largest product, and elements of the largest matrix.
 const LARGEST: (f64, usize) = (5e11, 1 << 30);
@@ -55,23 +56,28 @@ const LAYERS: [[usize; 2]; 34] = [
 /// Rows in front of them.
 const ROWS: [usize; 14] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192];
 
-/// Shapes drawn log-uniformly, then each layer with some numbers of rows.
+/// Shapes drawn log-uniformly, then each layer with some numbers of rows, then drawn shapes whose rows begin at cache lines.
 pub fn shapes() -> Vec<[usize; 3]> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
-    let mut extent = || {
+    let mut uniform = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let uniform = (state >> 11) as f64 / (1u64 << 53) as f64;
-        // 8 to 32768.
-        ((3.0 + 12.0 * uniform).exp2() / 8.0).round() as usize * 8
+        (state >> 11) as f64 / (1u64 << 53) as f64
     };
+    // 8 to 32768, and 64 to 16384.
+    let extent = |uniform: f64| ((3.0 + 12.0 * uniform).exp2() / 8.0).round() as usize * 8;
+    let at_lines = |uniform: f64| ((6.0 + 8.0 * uniform).exp2() / 64.0).round() as usize * 64;
     let fits = |[m, n, k]: &[usize; 3]| {
         (m * n * k) as f64 <= LARGEST.0 && [m * n, m * k, n * k].into_iter().all(|elements| elements <= LARGEST.1)
     };
-    let drawn = std::iter::from_fn(|| Some([extent(), extent(), extent()])).filter(fits).take(DRAWN);
-    let mut shapes: Vec<_> = drawn.collect();
+    let mut drawn = |count: usize, extent: &dyn Fn(f64) -> usize| -> Vec<[usize; 3]> {
+        std::iter::from_fn(|| Some([(); 3].map(|()| extent(uniform())))).filter(fits).take(count).collect()
+    };
+    let mut shapes = drawn(DRAWN, &extent);
+    let further = drawn(DRAWN_AT_LINES, &at_lines);
     for (i, [n, k]) in LAYERS.into_iter().enumerate() {
         shapes.extend([0, 5, 9].map(|step| [ROWS[(i + step) % ROWS.len()], n, k]).into_iter().filter(fits));
     }
+    shapes.extend(further);
     shapes
 }
 

@@ -73,7 +73,7 @@ fn one(device: &Device, stream: &Arc<CudaStream>, peer: &mut Peer, folder: &Path
     // A result that is nowhere a number compares as wrong.
     let good = own <= FARTHER * peer && own_most <= FARTHER * peer_most;
     println!(
-        "{name}, {of}: {} kernels; off by {own:.1e} in the mean, {own_most:.1e} at most; PyTorch {peer:.1e} and {peer_most:.1e}{}",
+        "{name}, {of}: {} kernels; off by {own:.1e} in the mean, {own_most:.1e} most; PyTorch {peer:.1e} and {peer_most:.1e}{}",
         plan.kernels().len(),
         if good { "" } else { ": TOO FAR" }
     );

@@ -74,7 +74,12 @@ impl Tile {
     /// Clusters that run at the same time, if each block fills a multiprocessor. Clusters of four leave some
     /// multiprocessors of a group of 16 or 18 idle: they reach 120 of an H200's 132.
     pub(in crate::plan) fn clusters_at_once(&self, multiprocessors: usize) -> usize {
-        let reached = if self.cluster() > 2 { multiprocessors.saturating_mul(10) / 11 } else { multiprocessors };
+        let reached = match self.cluster() {
+            ..=2 => multiprocessors,
+            // 40 clusters of three did not run at once on 132 multiprocessors: they fit no pairs.
+            3 => multiprocessors / 4 * 3,
+            _ => multiprocessors.saturating_mul(10) / 11,
+        };
         (reached / self.cluster()).max(1)
     }
 

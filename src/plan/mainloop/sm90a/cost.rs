@@ -1,10 +1,11 @@
 //! The choice among Hopper's tiles: the list of tiles, and the estimated time of each.
 //!
 //! The estimate counts clock cycles. For launches that heat the device it adds the cost in clock speed. Its form is
-//! that of the kernel. There are two sets of numbers. The first is for operands whose rows begin at cache lines. It was
-//! fitted to every tile on 26 shapes, most of them powers of two, in short and in long slices. The second was fitted to
-//! a survey of arbitrary shapes, most of whose rows begin anywhere. `tests/choices/fit.rs` compares both with that
-//! survey (`docs/measurements/0042-survey-of-tiles.md`).
+//! that of the kernel. Each GPU has two sets of numbers. The first is for operands whose rows begin at cache lines. An
+//! H200's was fitted to every tile on 26 shapes, most of them powers of two, in short and in long slices, and an H100's to
+//! a survey. The second was fitted to a survey of arbitrary shapes on an H200, most of whose rows begin anywhere; an H100
+//! differs in the bandwidth of its memory. `tests/choices/fit.rs` compares all with the surveys of both GPUs
+//! (`docs/measurements/0042-survey-of-tiles.md`, `docs/measurements/0064-survey-of-an-h100.md`).
 
 use crate::plan::epilogue::program::{Phase, Program};
 use crate::plan::mainloop::patches;
@@ -53,10 +54,10 @@ pub(in crate::plan) fn tiles(size: usize) -> impl Iterator<Item = Tile> {
     TILES.iter().chain(&NARROW_TILES).copied().chain(pairs).chain(across).map(move |tile| tile.of_elements(size))
 }
 
-/// Declares the model: a field for each number, with its value for operands whose rows begin at cache lines and for
-/// others, and a list of all fields by name.
+/// Declares the models: a field for each number, with its value for an H200 and operands whose rows begin at cache lines,
+/// for others there, and for both on an H100; and a list of all fields by name.
 macro_rules! model {
-    ($($(#[$doc:meta])* $name:ident: $at_lines:literal, $across_lines:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident: $h200:literal, $h200_across:literal, $h100:literal, $h100_across:literal;)*) => {
         /// The cost of Hopper's tiles: the numbers of the estimate, most of them in clock cycles.
         ///
         /// The form of the estimate is that of the kernel. `cargo xtask fit-tiles` fits the numbers to measured tiles.
@@ -67,10 +68,16 @@ macro_rules! model {
 
         impl CostModel {
             /// For an H200, if rows of both operands begin at multiples of 128 bytes: lines of the L2 cache.
-            pub const H200: CostModel = CostModel { $($name: $at_lines,)* };
+            pub const H200: CostModel = CostModel { $($name: $h200,)* };
 
             /// For an H200, if they do not. Fetching then costs more, and more of it is exposed.
-            pub const H200_ACROSS_LINES: CostModel = CostModel { $($name: $across_lines,)* };
+            pub const H200_ACROSS_LINES: CostModel = CostModel { $($name: $h200_across,)* };
+
+            /// For an H100, if rows of both operands begin at multiples of 128 bytes.
+            pub const H100: CostModel = CostModel { $($name: $h100,)* };
+
+            /// For an H100, if they do not.
+            pub const H100_ACROSS_LINES: CostModel = CostModel { $($name: $h100_across,)* };
 
             /// Every number with its name.
             pub fn parameters(&mut self) -> Vec<(&'static str, &mut f64)> {
@@ -81,13 +88,6 @@ macro_rules! model {
 }
 
 impl CostModel {
-    /// For an H100: not fitted, but the H200's numbers with the H100's memory bandwidth.
-    pub const H100: CostModel = CostModel { from_memory: SLOWER_MEMORY * CostModel::H200.from_memory, ..CostModel::H200 };
-
-    /// For an H100, if rows do not begin at cache lines.
-    pub const H100_ACROSS_LINES: CostModel =
-        CostModel { from_memory: SLOWER_MEMORY * CostModel::H200_ACROSS_LINES.from_memory, ..CostModel::H200_ACROSS_LINES };
-
     /// The model for a GPU, and for whether rows of both operands begin at cache lines.
     pub const fn of(model: GpuModel, rows_begin_at_lines: bool) -> &'static CostModel {
         match (model, rows_begin_at_lines) {
@@ -99,83 +99,82 @@ impl CostModel {
     }
 }
 
-/// The memory bandwidth of an H100 divided by that of an H200: 3.35 over 4.8 TB/s.
-const SLOWER_MEMORY: f64 = 0.7;
-
 model! {
     /// Factor for the products of a block with one consumer instead of two.
-    single: 1.08, 1.249;
+    single: 1.08, 1.249, 0.95, 1.249;
     /// Factor for blocks with two consumers in a cluster, which wait for each other.
-    clustered: 1.005, 1.125;
+    clustered: 1.005, 1.125, 1.33, 1.125;
     /// The same for blocks with one consumer.
-    clustered_single: 1.05, 1.188;
+    clustered_single: 1.05, 1.188, 1.16, 1.188;
     /// Factor for clusters where sharing saves nothing: enough to rule them out.
-    unshared: 1.3, 1.0;
+    unshared: 1.3, 1.0, 1.3, 1.0;
     /// Cycles that a cluster takes to start together.
-    rendezvous: 250.0, 578.0;
+    rendezvous: 250.0, 578.0, 1770.0, 578.0;
     /// Cycles of an epilogue before and after its elements: barriers, the way through shared memory.
-    epilogue: 1100.0, 1128.0;
+    epilogue: 1100.0, 1128.0, 672.0, 1128.0;
     /// The same for a block with one consumer.
-    epilogue_single: 1100.0, 1663.0;
+    epilogue_single: 1100.0, 1663.0, 1386.0, 1663.0;
     /// Cycles of each chunk of an epilogue.
-    chunk: 180.0, 312.6;
+    chunk: 180.0, 312.6, 207.0, 312.6;
     /// The same with direct store.
-    chunk_direct: 180.0, 493.8;
+    chunk_direct: 180.0, 493.8, 881.0, 493.8;
     /// Cycles of each chunk for every bit mask that is written and every reduction. The products that hide the epilogue
     /// lose the same cycles. A matrix that is read counts only for chunks that exist because chunks are narrower than
     /// 64 columns.
-    besides: 30.0, 30.0;
+    besides: 30.0, 30.0, 30.0, 30.0;
     /// Factor for an epilogue that runs under the products of another tile.
-    under_products: 2.5, 2.5;
+    under_products: 2.5, 2.5, 2.5, 2.5;
     /// Cycles that each chunk of a matrix that is read adds there.
-    read: 100.0, 100.0;
+    read: 100.0, 100.0, 100.0, 100.0;
     /// Cycles until the results of an epilogue have left the buffers of the next epilogue's chunks.
-    handover: 1000.0, 1000.0;
+    handover: 1000.0, 1000.0, 1000.0, 1000.0;
     /// Cycles until the products of a tile run again after an exposed epilogue.
-    restart: 200.0, 0.0;
+    restart: 200.0, 0.0, 58.0, 0.0;
     /// Issue slots of an element beside those of its own values: conversion, store, accumulator.
-    element: 3.0, 20.33;
+    element: 3.0, 20.33, 13.0, 20.33;
     /// The share of the values' own cost that counts with fast math, because special-function instructions run beside
     /// others.
-    fast: 0.3, 1.176;
+    fast: 0.3, 1.176, 0.3, 1.176;
     /// The cost up to which that share applies. Nothing heavier was measured, and heavier epilogues belong on tiles
     /// that leave them registers.
-    fast_limit: 64.0, 64.0;
+    fast_limit: 64.0, 64.0, 64.0, 64.0;
     /// Cycles between the products of one tile and the next for each chunk with a delayed store.
-    delayed_store: 150.0, 603.3;
+    delayed_store: 150.0, 603.3, 746.0, 603.3;
     /// The least cycles of products that can hide a delayed chunk.
-    delayed_block: 1024.0, 1025.0;
+    delayed_block: 1024.0, 1025.0, 1024.0, 1025.0;
     /// Cycles of each block of K beside its products.
-    block: 0.0, 2.437;
+    block: 0.0, 2.437, 0.0, 2.437;
     /// Factor for an epilogue of one consumer, relative to its share of two.
-    alone: 1.2, 1.073;
+    alone: 1.2, 1.073, 0.862, 1.073;
     /// Cycles of a launch before its first and after its last tile.
-    launch: 4500.0, 1500.0;
+    launch: 4500.0, 1500.0, 4500.0, 1500.0;
     /// Cycles that are added where the next launch's blocks do not fit beside this launch's.
-    launch_behind: 0.0, 1257.0;
+    launch_behind: 0.0, 1257.0, 0.0, 1257.0;
     /// Bytes a cycle that all multiprocessors together fetch from L2.
-    from_l2: 23000.0, 5445.0;
+    from_l2: 23000.0, 5445.0, 30710.0, 5445.0;
     /// Bytes a cycle from memory, where blocks request the same data more than once.
-    from_memory: 5000.0, 4354.0;
+    from_memory: 5000.0, 4354.0, 2284.0, 3047.8;
     /// The share of that fetching which stays exposed.
-    exposed: 0.0, 0.285;
+    exposed: 0.0, 0.285, 0.029, 0.285;
     /// Bytes a cycle that one multiprocessor takes in.
-    into_shared: 1000000000.0, 65.0;
+    into_shared: 1000000000.0, 65.0, 64.2, 65.0;
+    /// Bytes a cycle that all multiprocessors together take in at most, whatever clusters share.
+    delivered: 8500.0, 1000000000.0, 1000000000.0, 1000000000.0;
     /// Factor for clusters along M, if K is contiguous in both operands.
-    clustered_m: 1.0, 0.8914;
+    clustered_m: 1.0, 0.8914, 1.0, 0.8914;
     /// The same for clusters along N.
-    clustered_n: 1.0, 0.8523;
+    clustered_n: 1.0, 0.8523, 1.0, 0.8523;
     /// The same for clusters along M in the other layouts.
-    clustered_m_other: 1.0, 0.72;
+    clustered_m_other: 1.0, 0.72, 1.0, 0.72;
     /// The same for clusters along N in the other layouts.
-    clustered_n_other: 1.0, 0.826;
+    clustered_n_other: 1.0, 0.826, 1.0, 0.826;
     /// The cycles from which a launch is long enough to run into the device's power limit, where such launches follow
     /// each other.
-    powered: 200000.0, 635700.0;
+    powered: 200000.0, 635700.0, 123000.0, 635700.0;
     /// The relative cost of that limit for each element that a multiply-add reads from L2.
-    read_from_l2: 3.0, 29.6;
+    read_from_l2: 3.0, 29.6, 16.0, 29.6;
     /// The same for each element that it writes to shared memory.
-    written_to_shared: 5.0, 0.0;
+    written_to_shared: 5.0, 0.0, 0.52, 0.0;
 }
 
 /// Bytes of K that a multiprocessor's tensor cores multiply and add in a cycle: 2048 elements of 16 bits, 4096 of
@@ -349,7 +348,10 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>, model: &Co
     let longest = match patches {
         // Products hide what is taken in of images, or wait for it.
         Some(_) => smooth(&[compute, fetch]).max(taken_in),
-        None => smooth(&[compute, fetch, taken_in]),
+        None => {
+            let delivered = blocks * ((tile.bm + tile.bn) * size) as f64 * terms / model.delivered;
+            smooth(&[compute, fetch, taken_in]).max(delivered)
+        }
     };
     // If there is room, the next launch's blocks start while a short launch still runs.
     let fills = 2.0 * blocks > multiprocessors as f64;

@@ -99,19 +99,21 @@ fn hurried(stages: usize, ring: usize, products: f64) -> f64 {
 pub(in crate::plan) fn tiles(inputs: &CostInputs<'_>) -> Vec<Tile> {
     let Shape { m, n, .. } = inputs.shape;
     let tiles = if m >= n { upright(m, n) } else { lying(m, n, inputs.gpu.multiprocessors) };
-    let deep = |tile: Tile, bk: usize| {
-        let TileShape::Sm90a { consumers, schedule, cluster, splits_k, .. } = tile.shape else { return None };
-        let partials = (tile.parts() - 1) * tile.bm * tile.bn * size_of::<f32>();
-        let stages = (RING.saturating_sub(partials) / stage_bytes(&tile, inputs.operation, bk)).min(STAGES.1);
-        let shape = TileShape::Sm90a { bk, stages, consumers, schedule, cluster, splits_k };
-        (stages >= STAGES.0).then_some(Tile { shape, ..tile })
-    };
     let lengths = |tile: &Tile| if tile.bm == 64 && tile.multiplied_columns() <= 16 { [256, 128] } else { [128, 64] };
-    let tiles = tiles.into_iter().flat_map(|tile| lengths(&tile).map(|bk| deep(tile, bk))).flatten();
+    let tiles = tiles.into_iter().flat_map(|tile| lengths(&tile).map(|bk| deep(tile, bk, inputs.operation))).flatten();
     let mut estimates: Vec<(Tile, f64)> = tiles.map(|tile| (tile, estimate(&tile, inputs))).collect();
     estimates.sort_by(|a, b| a.1.total_cmp(&b.1));
     estimates.truncate(TILES);
     estimates.into_iter().map(|(tile, _)| tile).collect()
+}
+
+/// The tile with blocks of so many K elements, and with as many stages as fit, unless these are too few.
+pub(super) fn deep(tile: Tile, bk: usize, operation: Operation) -> Option<Tile> {
+    let TileShape::Sm90a { consumers, schedule, cluster, splits_k, .. } = tile.shape else { return None };
+    let partials = (tile.parts() - 1) * tile.bm * tile.bn * size_of::<f32>();
+    let stages = (RING.saturating_sub(partials) / stage_bytes(&tile, operation, bk)).min(STAGES.1);
+    let shape = TileShape::Sm90a { bk, stages, consumers, schedule, cluster, splits_k };
+    (stages >= STAGES.0).then_some(Tile { shape, ..tile })
 }
 
 /// This many columns, rounded up to a multiple that chunks divide well.
@@ -125,7 +127,7 @@ fn width(columns: usize) -> usize {
 }
 
 /// The tile of a height, with as many consumers as can share its rows.
-const fn high(rows: usize, columns: usize) -> Tile {
+pub(super) const fn high(rows: usize, columns: usize) -> Tile {
     if rows.is_multiple_of(128) { Tile::cooperative(rows, columns, 4) } else { Tile::single(rows, columns, 4) }
 }
 

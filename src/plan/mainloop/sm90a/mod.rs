@@ -4,6 +4,7 @@
 pub(in crate::plan) mod cost;
 pub(in crate::plan) mod edges;
 pub(in crate::plan) mod few_rows;
+mod few_tiles;
 pub(in crate::plan) mod l2;
 pub(in crate::plan) mod operand_maps;
 pub(in crate::plan) mod rules;

@@ -2,7 +2,7 @@
 
 use super::cost::{self, CostInputs, CostModel};
 use super::staging::{MOST_CHUNK, Staging};
-use super::{few_rows, l2};
+use super::{few_rows, few_tiles, l2};
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
 use crate::ir::{Node, Operand, Order};
@@ -147,18 +147,25 @@ impl Rules for Sm90a {
         }
     }
 
-    /// A list; or tiles for the problem, if it has few rows, before the others.
+    /// A list; or tiles for the problem, if it has few rows or few tiles, before the others.
     fn candidates(&self, request: &TileRequest<'_>) -> Vec<Tried> {
         let size = request.operation.dtype().size();
-        let few = self.has_few_rows(request) && size == 2;
-        let made = if few { few_rows::tiles(&CostInputs::of(request)) } else { Vec::new() };
+        let made = match (self.has_few_rows(request) && size == 2, self.has_few_tiles(request)) {
+            (true, _) => few_rows::tiles(&CostInputs::of(request)),
+            (_, true) => few_tiles::tiles(&CostInputs::of(request)),
+            _ => Vec::new(),
+        };
         let others = cost::tiles(size).filter(|tile| !made.contains(tile));
         made.iter().copied().chain(others).map(|tile| Tried { tile, obstacle: None, time: None }).collect()
     }
 
     fn estimate(&self, tile: &Tile, request: &TileRequest<'_>) -> f64 {
         let (inputs, model) = (CostInputs::of(request), CostModel::of(request.gpu.model, request.rows_begin_at_lines));
-        if self.has_few_rows(request) { few_rows::estimate(tile, &inputs) } else { cost::estimate(tile, &inputs, model) }
+        match (self.has_few_rows(request), self.has_few_tiles(request)) {
+            (true, _) => few_rows::estimate(tile, &inputs),
+            (_, true) => few_tiles::estimate(tile, &inputs),
+            _ => cost::estimate(tile, &inputs, model),
+        }
     }
 
     fn nanoseconds(&self, _: DType) -> Option<f64> {
@@ -227,7 +234,7 @@ impl Rules for Sm90a {
             (bk > 0 && (bk * a.size()).is_multiple_of(128), "K comes by 128 bytes"),
             (!a.is_eight_bits() || layout == Layout::TN, "operands of eight bits lie with K contiguous"),
             (splits_k || matches!(cluster, [1, 1] | [2, 1] | [1, 2]), "a cluster is one block or two"),
-            (!splits_k || matches!(cluster, [1, 2 | 4]), "two or four blocks along N share K"),
+            (!splits_k || matches!(cluster, [1, 2 | 3 | 4 | 8]), "two, three, four or eight blocks along N share K"),
             (!splits_k || !ping_pong, "blocks that share K have consumers that share the tile"),
             (!splits_k || !a.is_eight_bits(), "blocks share K of 16-bit operands"),
             (
@@ -370,6 +377,11 @@ impl Sm90a {
     /// Whether few rows wait for wide weights, and nothing is reduced along rows.
     fn has_few_rows(&self, request: &TileRequest<'_>) -> bool {
         request.program.stages.is_empty() && few_rows::applies(request.operation, request.shape)
+    }
+
+    /// Whether too few tiles for the multiprocessors have a long K, and nothing is reduced along rows.
+    fn has_few_tiles(&self, request: &TileRequest<'_>) -> bool {
+        request.program.stages.is_empty() && few_tiles::applies(request.operation, request.shape, request.gpu)
     }
 }
 
