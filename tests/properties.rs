@@ -360,6 +360,12 @@ fn tile() -> impl Strategy<Value = Tile> {
             Just(TileShape::Pointwise),
             ([number(), number(), number()], [any::<bool>(), any::<bool>()])
                 .prop_map(|([group, span, together], [ahead, whole])| TileShape::Rows { group, span, together, ahead, whole }),
+            [number(), number(), number(), number()].prop_map(|[band, cluster, bytes, together]| TileShape::Groups {
+                band,
+                cluster,
+                bytes,
+                together
+            }),
         ];
     ([number(), number(), number(), number()], shape).prop_map(|([bm, bn, threads, min_blocks], shape)| Tile {
         bm,
@@ -392,6 +398,7 @@ fn changed(mut tile: Tile, (place, number): (usize, usize)) -> Tile {
         TileShape::Gemv { cluster } => numbers.push(cluster),
         TileShape::Pointwise => {}
         TileShape::Rows { group, span, together, ahead: _, whole: _ } => numbers.extend([group, span, together]),
+        TileShape::Groups { band, cluster, bytes, together } => numbers.extend([band, cluster, bytes, together]),
     }
     let place = place % numbers.len();
     *numbers[place] = number;

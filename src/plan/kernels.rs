@@ -158,6 +158,9 @@ fn bytes(plan: &KernelPlan, shape: Shape) -> [f64; 2] {
 
 /// Estimated seconds of a kernel whose blocks have whole matrices.
 fn time_of_whole(one: &KernelPlan, request: &PlanRequest<'_>) -> f64 {
+    if let Some(nanoseconds) = one.choice.nanoseconds() {
+        return nanoseconds as f64 * 1e-9;
+    }
     let [read, written] = bytes(one, request.problem.shape);
     let seen = one.seen(request.problem.shape);
     let bands = one.program.band.map_or(1, |band| seen.n.div_ceil(band).max(1));

@@ -25,11 +25,9 @@ fn own(tile: &Tile) -> [usize; 4] {
 }
 
 impl Tile {
-    /// Whether the threads that share a row hold it.
+    /// Whether what is reduced is held, so that memory is read once.
     pub(crate) fn holds_rows(&self) -> bool {
-        let [group, span, together, _] = own(self);
-        let batches = || self.bm == (self.threads / group.max(1)).max(1) * together;
-        matches!(self.shape, TileShape::Rows { .. }) && span == self.bn && (!self.is_whole() || batches())
+        self.rules().holds_rows(self)
     }
 
     /// Neighbouring columns that the threads that share a row read together, in strips of so many.
@@ -146,6 +144,11 @@ impl Rules for Rows {
             return Err("is read again, and something is reduced beside what all rows and columns come to".into());
         }
         request.passes(0).map(|()| *tile)
+    }
+
+    fn holds_rows(&self, tile: &Tile) -> bool {
+        let [group, span, together, _] = own(tile);
+        span == tile.bn && (!tile.is_whole() || tile.bm == (tile.threads / group.max(1)).max(1) * together)
     }
 
     /// The states of a row's warps, twice: up to 32 bytes each.

@@ -215,6 +215,11 @@ pub(in crate::plan) trait Rules: Sync {
         None
     }
 
+    /// Whether a kernel that uses what rows or matrices come to holds these.
+    fn holds_rows(&self, _tile: &Tile) -> bool {
+        false
+    }
+
     /// How often a kernel with so many stages of reductions along rows reads its matrices, in words.
     fn reads_of_rows(&self, _tile: &Tile, _stages: usize) -> String {
         "held in registers, so that memory is read once".into()

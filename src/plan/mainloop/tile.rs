@@ -147,6 +147,18 @@ pub enum TileShape {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         whole: bool,
     },
+    /// The blocks of a cluster share the rows of a tile, which has one or several groups of columns beside each other. Each
+    /// thread has a strip of columns, and goes down its rows.
+    Groups {
+        /// Columns that are reduced together.
+        band: usize,
+        /// Blocks of a cluster.
+        cluster: usize,
+        /// Bytes of an element of all matrices that are read.
+        bytes: usize,
+        /// Strips of a thread that are on their way from memory at a time.
+        together: usize,
+    },
 }
 
 /// How the consumers of a block share the work.

@@ -1,0 +1,278 @@
+//! `groups`: no product. Blocks of a cluster hold whole matrices, or groups of their columns, in shared memory
+//! (`templates/mainloop/groups.cuh`).
+//!
+//! Neighbouring groups share a block, so that lanes read whole lines of memory where a group has a few bytes of each row.
+
+use super::rules::{Asked, Number, Rules, Tried, first_broken};
+use super::tile::{Tile, TileShape};
+use crate::dtype::DType;
+use crate::ir::axes::M;
+use crate::plan::code::{Copies, Price};
+use crate::plan::launch::repack::{BANDWIDTH, LAUNCH};
+use crate::plan::request::TileRequest;
+use crate::plan::{InstrKind, Phase, Program, Reason};
+use crate::problem::Operation;
+
+/// Its rules.
+pub(super) struct Groups;
+
+/// Columns of a group, blocks of a cluster, bytes of an element of all matrices, and strips on their way together.
+fn own(tile: &Tile) -> [usize; 4] {
+    match tile.shape {
+        TileShape::Groups { band, cluster, bytes, together } => [band, cluster, bytes, together],
+        _ => [1; 4],
+    }
+}
+
+/// Bytes of a thread that are on their way from memory at a time.
+const FLIGHT: usize = 64;
+/// The most strips of those: each has code of its own.
+const MOST_FLIGHT: usize = 16;
+/// Bytes of the state of a reduction, and words of it.
+const STATE: usize = 16;
+const STATE_WORDS: usize = STATE / 4;
+/// Blocks of a cluster.
+const CLUSTERS: [usize; 4] = [1, 2, 4, 8];
+/// Threads of a block.
+const LEAST_THREADS: usize = 128;
+const MOST_THREADS: usize = 640;
+const WARP: usize = 32;
+/// The fewest rows of a thread for which blocks share a tile.
+const LEAST_PASSES: usize = 8;
+/// Registers of a thread beside the strips on their way, roughly, and registers of a multiprocessor.
+const BESIDE: usize = 48;
+const REGISTERS: usize = 65_536;
+/// The most threads of a multiprocessor, its shared memory, and what a block takes of that for itself.
+const RESIDENT: usize = 2048;
+const SHARED: usize = 228 << 10;
+const OF_BLOCK: usize = 1 << 10;
+/// Bytes that memory is read in.
+const SECTOR: usize = 32;
+/// Bytes of a matrix that registers of one block hold better, if its rows have at least so many bytes.
+const FEW: usize = 64 << 10;
+const WIDE_ROW: usize = 128;
+/// Tiles that are worth a comparison.
+const BEST: usize = 6;
+
+/// Strips of a tile's row.
+fn strips(tile: &Tile, strip: usize) -> usize {
+    (tile.bn / strip.max(1)).max(1)
+}
+
+/// Strips that a thread loads together of so many: a divisor of all, if there is one of at least half as many as it may be.
+fn together(passes: usize, bytes_of_strip: usize) -> usize {
+    let most = (FLIGHT / bytes_of_strip.max(1)).clamp(1, MOST_FLIGHT).min(passes.max(1));
+    (most.div_ceil(2)..=most).rev().find(|few| passes.is_multiple_of(*few)).unwrap_or(most)
+}
+
+/// Bytes of an element of all matrices that are read.
+fn bytes_of_element(program: &Program, operation: Operation) -> usize {
+    let loads = program.loads_of(Phase::Visit).map(|(_, _, operand)| operand.dtype.size());
+    operation.dtype().size() + loads.sum::<usize>()
+}
+
+/// Whether any value varies from row to row, and along no columns.
+fn varies_by_row(program: &Program) -> bool {
+    let by_row = |step: &crate::plan::Instr| step.phase == Phase::Row && step.stage == 0;
+    let stored = |store: &crate::plan::Store| store.operand.axes.contains(M) && !store.operand.axes.is_matrix();
+    program.steps.iter().any(by_row) || program.stores.iter().any(stored)
+}
+
+/// Why it does not compute an epilogue.
+fn why_not(request: &TileRequest<'_>) -> Option<&'static str> {
+    let TileRequest { program, operation, .. } = request;
+    let [_, all] = program.reduces_all();
+    let packed = |step: &crate::plan::Instr| matches!(step.kind, InstrKind::Load { operand, .. } if operand.dtype.is_packed());
+    let has_masks = operation.dtype().is_packed()
+        || program.steps.iter().any(packed)
+        || program.stores.iter().any(|store| store.operand.dtype.is_packed());
+    let words = program.stages.iter().flat_map(|stage| &stage.reductions).map(|r| r.monoid.words(r.value));
+    if !all {
+        Some("something is reduced over less than all rows")
+    } else if !program.reductions.is_empty() {
+        Some("something is reduced behind what whole matrices come to")
+    } else if has_masks {
+        Some("a matrix has elements of one bit")
+    } else if varies_by_row(program) {
+        Some("a value varies along rows alone")
+    } else if words.max().unwrap_or(0) > STATE_WORDS {
+        Some("a reduction has a state of more than 16 bytes")
+    } else {
+        None
+    }
+}
+
+/// The tiles that the shared memory of a cluster holds.
+fn tiles(request: &TileRequest<'_>, bytes: usize) -> Vec<Tile> {
+    let TileRequest { program, shape, strip, .. } = *request;
+    let columns = shape.n.max(1);
+    let band = program.band.unwrap_or_else(|| columns.next_multiple_of(strip));
+    let mut tiles = Vec::new();
+    for groups in 1..=columns.div_ceil(band) {
+        let of_row = groups * band / strip;
+        let least = of_row / gcd(of_row, WARP) * WARP;
+        if band % strip != 0 || least > MOST_THREADS {
+            continue;
+        }
+        for threads in (1..=MOST_THREADS / least).map(|times| times * least).filter(|threads| *threads >= LEAST_THREADS) {
+            for cluster in CLUSTERS {
+                let at_once = threads / of_row;
+                let passes = shape.m.max(1).div_ceil(cluster * at_once);
+                let together = together(passes, strip * bytes);
+                let shape = TileShape::Groups { band, cluster, bytes, together };
+                let tile = Tile { bm: cluster * at_once * passes, bn: groups * band, shape, threads, min_blocks: 1 };
+                let shared = memory(&tile) + OF_BLOCK;
+                let registers = BESIDE + together * strip * bytes / 4;
+                let min_blocks = (SHARED / shared).min(REGISTERS / (registers * threads)).min(RESIDENT / threads);
+                // Less shared memory than that of a cluster of fewer blocks is not needed.
+                if min_blocks > 0 && (cluster == 1 || passes >= LEAST_PASSES) {
+                    tiles.push(Tile { min_blocks, ..tile });
+                }
+            }
+        }
+    }
+    tiles
+}
+
+/// Bytes of shared memory: what a block holds, the states of its threads, and two for each of its groups.
+fn memory(tile: &Tile) -> usize {
+    let [band, cluster, bytes, _] = own(tile);
+    let states = tile.threads + 2 * (tile.bn / band.max(1));
+    (tile.bm / cluster.max(1)).saturating_mul(tile.bn * bytes).saturating_add(states * STATE)
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+impl Rules for Groups {
+    fn why_not(&self, asked: &Asked<'_>) -> Option<String> {
+        asked.operation.layout().map(|_| "the operation is a product".into())
+    }
+
+    fn candidates(&self, request: &TileRequest<'_>) -> Vec<Tried> {
+        if why_not(request).is_some() {
+            return Vec::new();
+        }
+        let bytes = bytes_of_element(request.program, request.operation);
+        let of_row = request.program.band.unwrap_or(request.shape.n).saturating_mul(bytes);
+        let is_held = of_row >= WIDE_ROW && of_row.saturating_mul(request.shape.m) <= FEW;
+        let obstacle = is_held.then(|| "registers of a block hold what is reduced".to_owned());
+        let mut tiles: Vec<(Tile, f64)> =
+            tiles(request, bytes).into_iter().map(|tile| (tile, self.estimate(&tile, request))).collect();
+        tiles.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let tried = |(tile, time)| Tried { tile, obstacle: obstacle.clone(), time: Some(time) };
+        tiles.into_iter().take(BEST).map(tried).collect()
+    }
+
+    fn broken_rule(&self, tile: &Tile, _: Operation, _: [usize; 2], strip: usize) -> Option<&'static str> {
+        let (Tile { bm, bn, threads, .. }, [band, cluster, ..]) = (*tile, own(tile));
+        let of_row = strips(tile, strip);
+        first_broken(&[
+            (CLUSTERS.contains(&cluster), "a cluster has 1, 2, 4 or 8 blocks"),
+            ((WARP..=1024).contains(&threads) && threads.is_multiple_of(WARP), "a block has 32 to 1024 threads, in whole warps"),
+            (bn.is_multiple_of(band) && band.is_multiple_of(strip.max(1)), "a tile has whole groups, and these whole strips"),
+            (threads.is_multiple_of(of_row), "threads cover whole rows of a tile"),
+            (bm.is_multiple_of(cluster * (threads / of_row).max(1)), "blocks have as many rows, in whole passes"),
+        ])
+    }
+
+    fn numbers(&self, tile: &Tile) -> Vec<usize> {
+        [tile.bn].into_iter().chain(own(tile)).collect()
+    }
+
+    fn constants(&self, tile: &Tile, _: bool) -> Vec<Number> {
+        let [band, cluster, bytes, together] = own(tile);
+        vec![("BAND", band), ("CLUSTER", cluster), ("BYTES", bytes), ("TOGETHER", together)]
+    }
+
+    fn words(&self, tile: &Tile) -> String {
+        let [band, cluster, ..] = own(tile);
+        let blocks = if cluster > 1 { format!(", cluster {cluster}") } else { String::new() };
+        format!(" in groups of {band}, {} threads{blocks}, held in shared memory", tile.threads)
+    }
+
+    /// The prices of `rows`: the same stages and visits, of as many strips as are on their way together.
+    fn price(&self, tile: &Tile) -> Price {
+        let [.., together] = own(tile);
+        let elements = together as f64;
+        Price { kernel: 30.0, thousand: 110.0, store: 10.0 + elements, word: 20.0 + 5.0 * elements, sum: 0.0 }
+    }
+
+    /// What memory moves takes the longer, the fewer blocks a multiprocessor has that load while others store, and the more of
+    /// them the last turn leaves without work.
+    fn estimate(&self, tile: &Tile, request: &TileRequest<'_>) -> f64 {
+        let TileRequest { shape, program, gpu, .. } = *request;
+        let [_, cluster, bytes, _] = own(tile);
+        let elements = shape.m as f64 * shape.n as f64 * shape.batch as f64;
+        let stored = program.stores.iter().filter(|store| store.operand.axes.is_matrix());
+        let written: usize = stored.map(|store| store.operand.dtype.size()).sum();
+        let blocks = (tile.count(shape) as f64 * cluster as f64).max(1.0);
+        let slots = (gpu.multiprocessors * tile.min_blocks) as f64;
+        let turns = (blocks / slots).ceil() * slots / blocks;
+        // Parts of sectors are fetched by two blocks, one of which finds them in the L2 cache.
+        let of_row = tile.bn * request.operation.dtype().size();
+        let sectors = if of_row.is_multiple_of(SECTOR) { 1.0 } else { 1.0 + (SECTOR / 2) as f64 / of_row as f64 };
+        let overlap = 1.0 + 0.2 / tile.min_blocks as f64;
+        let meeting = 1.0 + 0.01 * (cluster as f64).log2();
+        let moved = elements * (bytes as f64 * sectors + written as f64) / BANDWIDTH;
+        (LAUNCH + moved * overlap * meeting * (0.5 + 0.5 * turns).max(1.0)) * 1e9
+    }
+
+    /// Estimates are nanoseconds.
+    fn nanoseconds(&self, _: DType) -> Option<f64> {
+        Some(1.0)
+    }
+
+    fn fit(&self, tile: &Tile, request: &TileRequest<'_>) -> Result<Tile, Reason> {
+        let TileRequest { program, shape, operation, .. } = *request;
+        let [band, _, bytes, _] = own(tile);
+        if let Some(why) = why_not(request) {
+            return Err(why.into());
+        }
+        if program.band.is_some_and(|columns| columns != band) {
+            return Err(format!("has groups of {band} columns, and the problem's have others").into());
+        }
+        if program.band.is_none() && (band != tile.bn || shape.n > band) {
+            return Err(format!("has {band} columns, and matrices of {} are reduced", shape.n).into());
+        }
+        if shape.m > tile.bm {
+            return Err(format!("has {} rows, and the problem {}", tile.bm, shape.m).into());
+        }
+        let reads = bytes_of_element(program, operation);
+        if reads != bytes {
+            return Err(format!("holds {bytes} bytes of each element, and {reads} are read").into());
+        }
+        request.passes(0).map(|()| *tile)
+    }
+
+    fn holds_rows(&self, _: &Tile) -> bool {
+        true
+    }
+
+    fn memory(&self, tile: &Tile, _: DType) -> [usize; 2] {
+        [memory(tile), 0]
+    }
+
+    fn accumulators(&self, tile: &Tile) -> usize {
+        own(tile)[3]
+    }
+
+    fn cluster(&self, tile: &Tile) -> usize {
+        own(tile)[1]
+    }
+
+    fn copies(&self, tile: &Tile, strip: usize, _: bool) -> Copies {
+        Copies { visit: strip * own(tile)[3], column: strip, row: 1 }
+    }
+
+    fn shares_operands(&self) -> bool {
+        false
+    }
+
+    fn reads_of_rows(&self, tile: &Tile, _: usize) -> String {
+        let [_, cluster, ..] = own(tile);
+        let blocks = if cluster > 1 { format!("{cluster} blocks") } else { "one block".into() };
+        format!("held in shared memory of {blocks}, so that memory is read once")
+    }
+}
