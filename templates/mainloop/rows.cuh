@@ -16,7 +16,8 @@ static_assert(BM % (AT_ONCE * TOGETHER) == 0, "a tile has whole batches of rows"
 
 {% include "mainloop/held.cuh" %}{% if holds_rows %}// INSIDE: the whole tile lies inside of the matrix.
 template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) {
-    const int first = int(threadIdx.x) / GROUP, lane = {% if bands %}tile.column + {% endif %}int(threadIdx.x) % GROUP * STRIP;
+    const int first = int(threadIdx.x) / GROUP, lane = {% if bands %}tile.column + {% endif %}{% if cluster_size > 1 %}int(blockIdx.x % CLUSTER) * SPAN + {% endif %}{# -#}
+        int(threadIdx.x) % GROUP * STRIP;
     int turn = 0;
 {% if whole %}    const int width = {% if bands %}min(BN, p.n - tile.column){% else %}p.n{% endif %};
 {% endif %}{% if holds_rows %}{% if reductions %}    ColumnValues columns[VISITS];   // only their sums are kept
@@ -63,7 +64,8 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
 {% endif %}#pragma unroll
         for (int i = 0; i < TOGETHER; ++i)
             epilogue_reduce_{{ stage.number }}(p, t, rows[i], {tile.row + batch + i * AT_ONCE + first, lane}, turn);
-{% endfor %}#pragma unroll
+{% endfor %}{% if cluster_size > 1 %}        arrive_at_cluster();
+{% endif %}#pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
             const int row = tile.row + batch + i * AT_ONCE + first;
 #pragma unroll
@@ -84,6 +86,7 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
     }
 {% if reductions %}#pragma unroll
     for (int v = 0; v < VISITS; ++v) epilogue_column_end(p, t, columns[v], {tile.row + first, lane + v * STEP});
+{% endif %}{% if cluster_size > 1 %}    wait_for_cluster();   // others may still read this block's states
 {% endif %}{% elif whole %}    RowValues all[1] = {epilogue_row(p, t, {first, lane})};   // only what all rows come to is kept
 {% for stage in stages %}#pragma unroll 1
     for (int batch = 0; batch < p.m; batch += AT_ONCE * TOGETHER) {
@@ -171,10 +174,11 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
 
 } // namespace rows
 
-extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+{% if cluster_size > 1 %}__cluster_dims__({{ cluster_size }}, 1, 1) {% endif %}postlude_kernel(const __grid_constant__ Params p) {
     begin_early();
 {% if bands %}    const TileOrigin tile = locate(p);
-{% else %}    const TileOrigin tile{int(blockIdx.x) * BM, 0, int(blockIdx.z * gridDim.y + blockIdx.y)};   // any raster
+{% else %}    const TileOrigin tile{int(blockIdx.x / CLUSTER) * BM, 0, int(blockIdx.z * gridDim.y + blockIdx.y)};   // any raster
 {% endif -%}
     if (tile.batch >= p.batch) return;
     const TileValues values = epilogue_begin(p, tile.batch);

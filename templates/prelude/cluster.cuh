@@ -16,3 +16,11 @@ DEVICE u32 word_of_cluster(u32 address) {
     asm volatile("ld.shared::cluster.b32 %0, [%1];" : "=r"(word) : "r"(address) : "memory");
     return word;
 }
+// What another block has at the same place.
+template <class S> DEVICE S state_in_block(const S* place, u32 block) {
+    const u32 address = address_in_block(place, block);
+    S s;
+#pragma unroll
+    for (int i = 0; i < int(sizeof(S) / 4); ++i) reinterpret_cast<u32*>(&s)[i] = word_of_cluster(address + i * 4);
+    return s;
+}

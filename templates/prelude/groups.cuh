@@ -4,14 +4,7 @@ extern __shared__ __align__(16) u8 smem[];
 // Bytes of a state, and where states begin: behind what the block holds.
 constexpr int STATE = 16, AT_STATES = BM / CLUSTER * BN * BYTES;
 
-{% if cluster_size > 1 %}template <class S> DEVICE S state_in_block(const S* place, u32 block) {
-    const u32 address = address_in_block(place, block);
-    S s;
-#pragma unroll
-    for (int i = 0; i < int(sizeof(S) / 4); ++i) reinterpret_cast<u32*>(&s)[i] = word_of_cluster(address + i * 4);
-    return s;
-}
-{% endif %}// A warp combines the threads of a group, and leaves what the block has of it in one of two places. It writes to the first place
+// A warp combines the threads of a group, and leaves what the block has of it in one of two places. It writes to the first place
 // again only after the barrier of the second, which no block passes before it has read the first.
 template <class M> DEVICE typename M::State combine_block(typename M::State s, int& turn) {
     using S = typename M::State;

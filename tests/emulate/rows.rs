@@ -25,13 +25,13 @@ fn case(
 
 /// The same with a tile of these numbers, in place of the plan's.
 fn on(case: Case, name: &'static str, [threads, group, span, bn, together, bm]: [usize; 6]) -> Case {
-    let shape = TileShape::Rows { group, span, together, ahead: bm * group > threads * together, whole: false };
+    let shape = TileShape::Rows { group, span, together, ahead: bm * group > threads * together, whole: false, cluster: 1 };
     Case { name, gemm: case.gemm.tile(Tile { bm, bn, shape, threads, min_blocks: 1 }), ..case }
 }
 
 /// The same with a tile that reads a whole matrix again for each stage.
 fn again_whole(case: Case) -> Case {
-    let shape = TileShape::Rows { group: 64, span: 64 * 4, together: 2, ahead: false, whole: true };
+    let shape = TileShape::Rows { group: 64, span: 64 * 4, together: 2, ahead: false, whole: true, cluster: 1 };
     Case { gemm: case.gemm.tile(Tile { bm: 24, bn: 64 * 4 * 5, shape, threads: 128, min_blocks: 1 }), ..case }
 }
 
@@ -198,8 +198,8 @@ fn held_groups(columns: usize) -> Result<Epilogue, postlude::Diagnostics> {
 /// The same in a tile of three groups of eight columns, whose threads go down seven rows, three at a time.
 fn in_threes(case: Case) -> Case {
     let shape = TileShape::Groups { band: 8, cluster: 1, bytes: 6, together: 3 };
-    let tile = Tile { bm: 7 * 16, bn: 3 * 8, shape, threads: 96, min_blocks: 1 };
-    let shapes = [(112, 48), (100, 67), (3, 20)].map(|(m, n)| Shape::matrix(m, n).batched(2));
+    let tile = Tile { bm: 7 * 32, bn: 3 * 8, shape, threads: 96, min_blocks: 1 };
+    let shapes = [(224, 48), (100, 67), (3, 20)].map(|(m, n)| Shape::matrix(m, n).batched(2));
     Case { gemm: case.gemm.tile(tile), shapes: shapes.into(), ..case }
 }
 

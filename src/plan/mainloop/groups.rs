@@ -156,7 +156,8 @@ impl Rules for Groups {
         }
         let bytes = bytes_of_element(request.program, request.operation);
         let of_row = request.program.band.unwrap_or(request.shape.n).saturating_mul(bytes);
-        let is_held = of_row >= WIDE_ROW && of_row.saturating_mul(request.shape.m) <= FEW;
+        let is_held =
+            request.preferences.mainloop.is_none() && of_row >= WIDE_ROW && of_row.saturating_mul(request.shape.m) <= FEW;
         let obstacle = is_held.then(|| "registers of a block hold what is reduced".to_owned());
         let mut tiles: Vec<(Tile, f64)> =
             tiles(request, bytes).into_iter().map(|tile| (tile, self.estimate(&tile, request))).collect();
