@@ -2,8 +2,8 @@
 //!
 //! `cargo bench --bench rows`. A matrix has 64 million elements, so that it passes by the caches. Counted are the bytes
 //! that have to be read and written once; the copy is the driver's, of as many bytes. Contenders take turns, and each
-//! figure is the median of its rounds. With `-- --tiles` every tile that fits is measured, of f16; with `--rows` or `--matrices`
-//! only those.
+//! figure is the median of its rounds. With `-- --tiles` every tile that fits is measured. `--rows`, `--matrices`,
+//! `--format f16`, `--n 16384` and `--only softmax` leave the others out.
 //!
 //! Without a GPU it says why it does nothing.
 #![allow(missing_docs, reason = "a benchmark")]
@@ -31,7 +31,7 @@ const LAUNCHES: usize = 5;
 fn main() {
     support::on_gpu(|device, args| {
         println!("{device:?}");
-        run(device, support::rounds(args, ROUNDS))
+        run(device, args, support::rounds(args, ROUNDS))
     });
 }
 
@@ -93,18 +93,20 @@ fn matrices(d: DType) -> Result<Vec<(Case, Shape)>> {
     ])
 }
 
-fn run(device: &Device, rounds: usize) -> Result<()> {
+fn run(device: &Device, args: &[String], rounds: usize) -> Result<()> {
     let stream = device.context().new_stream()?;
     println!("{:<20} {:>5} {:>6} {:>9} {:>9} {:>6}  tile", "", "", "N", "copy", "kernel", "share");
-    let tiles = std::env::args().any(|a| a == "--tiles");
-    let [of_halves, of_rows, of_matrices] = ["--f16", "--rows", "--matrices"].map(|name| std::env::args().any(|a| a == name));
-    for d in if tiles || of_halves { &[F16][..] } else { &[F16, BF16] } {
+    let [tiles, of_rows, of_matrices] = ["--tiles", "--rows", "--matrices"].map(|name| support::has(args, name));
+    let [format, length, only] = ["--format", "--n", "--only"].map(|name| support::value(args, name));
+    for d in [F16, BF16].iter().filter(|d| format.is_none_or(|format| *format == d.to_string())) {
         for case in cases(*d)?.into_iter().filter(|_| !of_matrices) {
-            for n in ROWS {
+            let all = ROWS.into_iter().filter(|n| length.is_none_or(|length| *length == n.to_string()));
+            for n in all.filter(|_| only.is_none_or(|only| only == case.name)) {
                 measure_tiles(device, &stream, &case, *d, Shape::matrix(ELEMENTS / n, n), tiles, rounds)?;
             }
         }
-        for (case, shape) in matrices(*d)?.into_iter().filter(|_| !of_rows) {
+        let matrices = matrices(*d)?.into_iter().filter(|_| !of_rows);
+        for (case, shape) in matrices.filter(|(case, _)| only.is_none_or(|only| case.name.starts_with(&**only))) {
             measure_tiles(device, &stream, &case, *d, shape, tiles, rounds)?;
         }
     }

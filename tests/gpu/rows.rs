@@ -334,7 +334,7 @@ fn bands_of_columns() {
 /// passes and not, groups that the edge cuts, strides, a residual, and what is stored beside.
 #[test]
 fn groups_that_clusters_hold() {
-    let several = |over: postlude::ir::Over| {
+    let several = |over: Over| {
         let epilogue = Epilogue::build(|e| {
             let z = e.acc() + e.load("bias", F32.over(N)) + e.load("residual", F32);
             let centred = z - z.mean_over(over);
@@ -361,7 +361,7 @@ fn groups_that_clusters_hold() {
         (norm(10, Some(BF16)), Shape::matrix(1003, 77).batched(2)),
         (several((M | N).bands(6)), Shape::matrix(700, 100).batched(2)),
         (several((M | N).bands(16)), Shape::matrix(37, 176)),
-        (several(M | N), Shape::matrix(900, 120).batched(2)),
+        (several((M | N).into()), Shape::matrix(900, 120).batched(2)),
         (matrix.unwrap(), Shape::matrix(3000, 256).batched(2)),
     ];
     let mut cases = Vec::new();
