@@ -91,5 +91,6 @@ pub(super) static ALL: &[(&str, &str)] = templates![
     "mainloop/pointwise.cuh",
     "mainloop/rows.cuh",
     "mainloop/held.cuh",
+    "mainloop/inside.cuh",
     "mainloop/groups.cuh",
 ];

@@ -240,6 +240,10 @@ fn in_passes(request: &PlanRequest<'_>, why: String) -> Result<KernelPlan, PlanE
         if pass.single.is_some() { planner::one(&request) } else { plan(&request) }
     };
     let mut plans = passes.passes.iter().enumerate().map(plan_of).collect::<Result<Vec<_>, _>>()?;
+    // Kernels that read the same matrices go through them in turns of direction.
+    let multiplies = operation.multiplies();
+    let reading = plans.iter_mut().zip(&passes.passes).filter(|(_, pass)| pass.single.is_none() && !multiplies);
+    reading.enumerate().for_each(|(turn, (plan, _))| plan.backwards = turn % 2 == 1);
     let Some(mut last) = plans.pop() else { return Err(PlanError::Reduction { why: passes.why }) };
     last.scratch = last.scratch.saturating_add(passes.layout(shape).1);
     (last.before, last.passes) = (plans, Some(Box::new(passes)));

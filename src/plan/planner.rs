@@ -269,6 +269,7 @@ impl Seen {
             staging,
             params,
             lockstep: self.lockstep,
+            backwards: false,
             shifted_edges: self.shifted_edges,
             // With copies before the kernel, an early start cost up to 15 %.
             programmatic: preferences.programmatic && target.has_programmatic_launches() && repack.is_none(),
