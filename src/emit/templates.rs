@@ -32,6 +32,7 @@ pub(super) static ALL: &[(&str, &str)] = templates![
     "prelude/rows.cuh",
     "prelude/groups.cuh",
     "prelude/cluster.cuh",
+    "prelude/copies.cuh",
     "prelude/shared.cuh",
     "prelude/shift.cuh",
     "prelude/tensor_core.cuh",

@@ -188,7 +188,7 @@ fn held_groups(columns: usize) -> Result<Epilogue, postlude::Diagnostics> {
         let z = e.acc() + e.load("bias", F32.over(N)) - e.load("beside", F16);
         let centred = z - z.mean_over(group);
         let scale = (centred.mean_square_over(group) + 0.125).rsqrt();
-        let best = e.reduce_over([z, e.row() * 1000 + e.column()], Monoid::ArgMax, group);
+        let best = e.reduce_over([z, e.column() * 1000 + e.row()], Monoid::ArgMax, group);
         e.store("d", centred * scale * e.load("bias", F32.over(N)), F32);
         e.store("first", scale - centred.absmax_over(group) - z.min_over(group), F32.over(N).batched());
         e.store("best", best, I32.over(N).batched());

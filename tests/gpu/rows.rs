@@ -343,7 +343,8 @@ fn groups_that_clusters_hold() {
             e.store("d", centred * scale + largest, F16);
             e.store("above", centred.gt(scale), Bool);
             e.store("most", largest, F32.over(N).batched());
-            e.store("best", z.argmax_over(over), I32.over(N).batched());
+            let best = e.reduce_over([z, e.column() * 5000 + e.row()], Monoid::ArgMax, over);
+            e.store("best", best, I32.over(N).batched());
         });
         epilogue.unwrap()
     };

@@ -10,7 +10,7 @@ use crate::ir::axes::M;
 use crate::plan::code::{Copies, Price};
 use crate::plan::launch::repack::{BANDWIDTH, LAUNCH};
 use crate::plan::request::TileRequest;
-use crate::plan::{InstrKind, Phase, Program, Reason};
+use crate::plan::{Instr, InstrKind, Phase, Program, Reason, Store};
 use crate::problem::Operation;
 
 /// Its rules.
@@ -24,10 +24,10 @@ fn own(tile: &Tile) -> [usize; 4] {
     }
 }
 
-/// Bytes of a thread that are on their way from memory at a time.
-const FLIGHT: usize = 64;
+/// Bytes of a thread that are read from shared memory at a time.
+const FLIGHT: usize = 32;
 /// The most strips of those: each has code of its own.
-const MOST_FLIGHT: usize = 16;
+const MOST_FLIGHT: usize = 8;
 /// Bytes of the state of a reduction, and words of it.
 const STATE: usize = 16;
 const STATE_WORDS: usize = STATE / 4;
@@ -39,8 +39,8 @@ const MOST_THREADS: usize = 640;
 const WARP: usize = 32;
 /// The fewest rows of a thread for which blocks share a tile.
 const LEAST_PASSES: usize = 8;
-/// Registers of a thread beside the strips on their way, roughly, and registers of a multiprocessor.
-const BESIDE: usize = 48;
+/// Registers of a thread beside the strips that it has at a time, roughly, and registers of a multiprocessor.
+const BESIDE: usize = 40;
 const REGISTERS: usize = 65_536;
 /// The most threads of a multiprocessor, its shared memory, and what a block takes of that for itself.
 const RESIDENT: usize = 2048;
@@ -52,7 +52,7 @@ const SECTOR: usize = 32;
 const FEW: usize = 64 << 10;
 const WIDE_ROW: usize = 128;
 /// Tiles that are worth a comparison.
-const BEST: usize = 6;
+const BEST: usize = 8;
 
 /// Strips of a tile's row.
 fn strips(tile: &Tile, strip: usize) -> usize {
@@ -71,18 +71,22 @@ fn bytes_of_element(program: &Program, operation: Operation) -> usize {
     operation.dtype().size() + loads.sum::<usize>()
 }
 
-/// Whether any value varies from row to row, and along no columns.
+/// Whether any value that is computed once a row varies from row to row, or is stored for each.
 fn varies_by_row(program: &Program) -> bool {
-    let by_row = |step: &crate::plan::Instr| step.phase == Phase::Row && step.stage == 0;
-    let stored = |store: &crate::plan::Store| store.operand.axes.contains(M) && !store.operand.axes.is_matrix();
-    program.steps.iter().any(by_row) || program.stores.iter().any(stored)
+    let mut varies = vec![false; program.steps.len()];
+    for (step, instr) in program.steps.iter().enumerate() {
+        let is_row = instr.phase == Phase::Row;
+        varies[step] = is_row && (instr.stage == 0 || program.args(step).iter().any(|arg| varies[*arg]));
+    }
+    let stored = |store: &Store| store.operand.axes.contains(M) && !store.operand.axes.is_matrix();
+    (0..varies.len()).any(|step| varies[step] && !program.is_inline(step)) || program.stores.iter().any(stored)
 }
 
 /// Why it does not compute an epilogue.
 fn why_not(request: &TileRequest<'_>) -> Option<&'static str> {
     let TileRequest { program, operation, .. } = request;
     let [_, all] = program.reduces_all();
-    let packed = |step: &crate::plan::Instr| matches!(step.kind, InstrKind::Load { operand, .. } if operand.dtype.is_packed());
+    let packed = |step: &Instr| matches!(step.kind, InstrKind::Load { operand, .. } if operand.dtype.is_packed());
     let has_masks = operation.dtype().is_packed()
         || program.steps.iter().any(packed)
         || program.stores.iter().any(|store| store.operand.dtype.is_packed());
@@ -147,6 +151,9 @@ fn gcd(a: usize, b: usize) -> usize {
 
 impl Rules for Groups {
     fn why_not(&self, asked: &Asked<'_>) -> Option<String> {
+        if !asked.target.has_cp_async_and_mma16() {
+            return Some(format!("{} has no cp.async", asked.target));
+        }
         asked.operation.layout().map(|_| "the operation is a product".into())
     }
 
@@ -211,13 +218,19 @@ impl Rules for Groups {
         let blocks = (tile.count(shape) as f64 * cluster as f64).max(1.0);
         let slots = (gpu.multiprocessors * tile.min_blocks) as f64;
         let turns = (blocks / slots).ceil() * slots / blocks;
-        // Parts of sectors are fetched by two blocks, one of which finds them in the L2 cache.
+        // Two blocks write parts of the same sectors, and memory is read in pairs of these.
         let of_row = tile.bn * request.operation.dtype().size();
-        let sectors = if of_row.is_multiple_of(SECTOR) { 1.0 } else { 1.0 + (SECTOR / 2) as f64 / of_row as f64 };
-        let overlap = 1.0 + 0.2 / tile.min_blocks as f64;
+        let lines = match of_row {
+            _ if !of_row.is_multiple_of(SECTOR) => 1.3,
+            _ if !of_row.is_multiple_of(2 * SECTOR) => 1.05,
+            _ => 1.0,
+        };
+        let overlap = 1.0 + 0.3 / tile.min_blocks as f64;
         let meeting = 1.0 + 0.01 * (cluster as f64).log2();
-        let moved = elements * (bytes as f64 * sectors + written as f64) / BANDWIDTH;
-        (LAUNCH + moved * overlap * meeting * (0.5 + 0.5 * turns).max(1.0)) * 1e9
+        // Where the last block has rows outside of the matrix, it runs slower code, and the others of its cluster wait.
+        let outside = if shape.m == tile.bm { 1.0 } else { 1.15 };
+        let moved = elements * (bytes + written) as f64 / BANDWIDTH;
+        (LAUNCH + moved * lines * overlap * meeting * outside * (0.5 + 0.5 * turns).max(1.0)) * 1e9
     }
 
     /// Estimates are nanoseconds.

@@ -233,8 +233,8 @@ const BYTE: usize = 8;
 const LEAST_THREADS: usize = 128;
 const MOST_THREADS: usize = 1024;
 /// Blocks that may share a row, and threads of each.
-const CLUSTERS: [usize; 3] = [2, 4, 8];
-const MOST_OF_CLUSTER: usize = 512;
+const CLUSTERS: [usize; 2] = [4, 8];
+const MOST_OF_CLUSTER: usize = 256;
 /// The most rows of which one thread has parts at a time.
 const MOST_TOGETHER: usize = 4;
 /// Registers of a thread beside the row that it holds, roughly, and registers of a multiprocessor.
@@ -276,11 +276,11 @@ fn tiles(request: &TileRequest<'_>) -> Vec<Tile> {
     };
     let mut tiles: Vec<Tile> = order.into_iter().filter_map(|bytes| row.held(bytes, 1)).collect();
     let shared = request.target.has_clusters() && request.program.band.is_none() && request.program.reductions.is_empty();
-    if is_many && shared {
-        let alone = tiles.first().is_some_and(|tile| tile.threads < MOST_THREADS);
-        let of_clusters = [HELD, HELD_OF_MANY].into_iter().flat_map(|bytes| CLUSTERS.map(|cluster| row.held(bytes, cluster)));
-        let of_clusters: Vec<Tile> = of_clusters.flatten().filter(|tile| tile.threads <= MOST_OF_CLUSTER).collect();
-        let at = if alone { tiles.len() } else { 0 };
+    if shared && tiles.first().is_none_or(|tile| tile.threads == MOST_THREADS) {
+        let of_clusters = CLUSTERS.into_iter().filter_map(|cluster| row.held(HELD_OF_MANY, cluster));
+        let of_clusters: Vec<Tile> = of_clusters.filter(|tile| tile.threads <= MOST_OF_CLUSTER).collect();
+        // Registers of 1024 threads have room for one matrix, and for nothing else.
+        let at = if has_vectors || row.bytes > row.widest { 0 } else { tiles.len() };
         tiles.splice(at..at, of_clusters);
     }
     // If registers run out, the plan falls back to the next tile that holds less. With sums over M, each row that is

@@ -159,7 +159,7 @@ pub enum TileShape {
         cluster: usize,
         /// Bytes of an element of all matrices that are read.
         bytes: usize,
-        /// Strips of a thread that are on their way from memory at a time.
+        /// Strips that a thread reads from shared memory at a time.
         together: usize,
     },
 }
