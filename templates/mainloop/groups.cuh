@@ -39,7 +39,7 @@ DEVICE void recall(Held& held, int pass) {
 {% endfor %}{% endif %}}
 
 // Whether what is read lies in memory as strips are kept, so that it is copied without registers, all of it at once.
-constexpr bool is_copied(int bytes) { return bytes == 4 || bytes % 8 == 0; }
+DEVICE constexpr bool is_copied(int bytes) { return bytes == 4 || bytes % 8 == 0; }
 constexpr bool COPIES = {% if reads_accumulator %}ACC_ROW_MAJOR && VECTORS == 1 && is_copied(sizeof(Kept)){% else %}false{% endif %}{# -#}
 {% for load in fetches %} && {% if load.along_strip and not load.default %}is_copied(sizeof(Raw<{{ load.dtype }}, STRIP>)){% else %}false{% endif %}{% endfor %};
 // Passes of one of four turns of copies.
