@@ -100,7 +100,9 @@ fn run(device: &Device, args: &[String], rounds: usize) -> Result<()> {
     let [format, length, only] = ["--format", "--n", "--only"].map(|name| support::value(args, name));
     for d in [F16, BF16].iter().filter(|d| format.is_none_or(|format| *format == d.to_string())) {
         for case in cases(*d)?.into_iter().filter(|_| !of_matrices) {
-            let all = ROWS.into_iter().filter(|n| length.is_none_or(|length| *length == n.to_string()));
+            // Sums over M beside rows of 65536 elements have no tile.
+            let longest = if case.name == "layer norm, all" { ROWS[3] } else { ROWS[4] };
+            let all = ROWS.into_iter().filter(|n| *n <= longest).filter(|n| length.is_none_or(|length| *length == n.to_string()));
             for n in all.filter(|_| only.is_none_or(|only| only == case.name)) {
                 measure_tiles(device, &stream, &case, *d, Shape::matrix(ELEMENTS / n, n), tiles, rounds)?;
             }

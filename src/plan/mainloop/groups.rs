@@ -35,8 +35,10 @@ const STATE_WORDS: usize = STATE / 4;
 const CLUSTERS: [usize; 4] = [1, 2, 4, 8];
 /// Threads of a block.
 const LEAST_THREADS: usize = 128;
-const MOST_THREADS: usize = 640;
+const MOST_THREADS: usize = 512;
 const WARP: usize = 32;
+/// Threads of a multiprocessor that keep it busy.
+const ENOUGH_THREADS: f64 = 1024.0;
 /// The fewest rows of a thread for which blocks share a tile.
 const LEAST_PASSES: usize = 8;
 /// Registers of a thread beside the strips that it has at a time, roughly, and registers of a multiprocessor.
@@ -207,7 +209,8 @@ impl Rules for Groups {
         Price { kernel: 30.0, thousand: 110.0, store: 10.0 + elements, word: 20.0 + 5.0 * elements, sum: 0.0 }
     }
 
-    /// What memory moves takes the longer, the fewer blocks a multiprocessor has that load while others store, and the more of
+    /// Fitted by hand to 22 tiles of three norms on one H200 (`docs/measurements/0063-groups-in-clusters.md`). What memory moves takes
+    /// the longer, the fewer blocks a multiprocessor has that load while others store, and the more of
     /// them the last turn leaves without work.
     fn estimate(&self, tile: &Tile, request: &TileRequest<'_>) -> f64 {
         let TileRequest { shape, program, gpu, .. } = *request;
@@ -222,15 +225,19 @@ impl Rules for Groups {
         let of_row = tile.bn * request.operation.dtype().size();
         let lines = match of_row {
             _ if !of_row.is_multiple_of(SECTOR) => 1.3,
-            _ if !of_row.is_multiple_of(2 * SECTOR) => 1.05,
+            _ if !of_row.is_multiple_of(2 * SECTOR) => 1.03,
             _ => 1.0,
         };
         let overlap = 1.0 + 0.3 / tile.min_blocks as f64;
-        let meeting = 1.0 + 0.01 * (cluster as f64).log2();
+        let meeting = 1.0 + 0.06 * (cluster as f64).log2();
+        // Few threads issue too little, and threads of few rows spend their time on what they do once.
+        let threads = (tile.threads * tile.min_blocks) as f64;
+        let idle = 1.0 + 0.2 * (ENOUGH_THREADS / threads - 1.0).max(0.0);
+        let once = 1.0 + 1.5 / (tile.bm / cluster * strips(tile, request.strip) / tile.threads).max(1) as f64;
         // Where the last block has rows outside of the matrix, it runs slower code, and the others of its cluster wait.
         let outside = if shape.m == tile.bm { 1.0 } else { 1.15 };
         let moved = elements * (bytes + written) as f64 / BANDWIDTH;
-        (LAUNCH + moved * lines * overlap * meeting * outside * (0.5 + 0.5 * turns).max(1.0)) * 1e9
+        (LAUNCH + moved * lines * overlap * meeting * idle * once * outside * (0.5 + 0.5 * turns).max(1.0)) * 1e9
     }
 
     /// Estimates are nanoseconds.
