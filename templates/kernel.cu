@@ -56,7 +56,8 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if mainloop == "rows" or stages %}{% if not reductions %}{% include "prelude/monoids.cuh" %}{# -#}
     {% if doubles %}{% include "prelude/monoids_of_doubles.cuh" %}{% endif %}
 {% include "prelude/lanes.cuh" %}{% include "prelude/fold_lanes.cuh" %}{% include "epilogue/monoids.cuh" %}{% endif %}{# -#}
-    {% if mainloop == "groups" %}{% include "prelude/copies.cuh" %}{% include "prelude/groups.cuh" %}{% else %}{% include "prelude/rows.cuh" %}{% endif %}{% endif -%}
+    {% if mainloop == "groups" %}{% include "prelude/copies.cuh" %}{% include "prelude/groups.cuh" %}{# -#}
+    {% else %}{% include "prelude/rows.cuh" %}{% endif %}{% endif -%}
 {% if calls %}{% include "epilogue/calls.cuh" %}{% endif -%}
 {% include "epilogue/values.cuh" %}
 {% include "epilogue/phases.cuh" %}

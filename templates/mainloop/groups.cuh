@@ -1,14 +1,15 @@
 // ---- mainloop: groups. The accumulator is a matrix in memory, and the epilogue uses what groups of its columns come to ----
 //
 // A tile has all rows, and a group of BAND columns or several beside each other. The blocks of a cluster share the rows. Each
-// thread has a strip of columns, and goes down the rows of its block. They are copied to shared memory in the formats of memory, and
-// every stage starts from there: memory is read once.
+// thread has a strip of columns, and goes down the rows of its block. They are copied to shared memory in the formats of memory,
+// and every stage starts from there: memory is read once.
 namespace groups {
 
 constexpr int STRIPS = BN / STRIP, AT_ONCE = THREADS / STRIPS, ROWS = BM / CLUSTER, PASSES = ROWS / AT_ONCE;
 constexpr int VISITS = 1, STEP = 0;
 
-static_assert(THREADS % STRIPS == 0 && THREADS % 32 == 0 && ROWS % AT_ONCE == 0, "threads cover whole rows, and blocks have as many");
+static_assert(THREADS % STRIPS == 0 && THREADS % 32 == 0, "threads cover whole rows of a tile, in whole warps");
+static_assert(BM % (CLUSTER * AT_ONCE) == 0, "blocks have as many rows, in whole passes");
 static_assert(BN % BAND == 0 && BAND % STRIP == 0, "no strip crosses the border of a group");
 
 {% include "mainloop/held.cuh" %}
@@ -25,7 +26,8 @@ DEVICE void keep(const Held& held, int pass) {
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v) kept.raw[v] = held.raw[0][v];
 {% if fetches %}    u8* behind = smem + PLACES * sizeof(Kept);
-{% for load in fetches %}    reinterpret_cast<Raw<{{ load.dtype }}, STRIP>*>(behind)[place] = held.fetched[0].{{ load.value }}; // {{ load.node }}
+{% for load in fetches %}    // {{ load.node }}
+    reinterpret_cast<Raw<{{ load.dtype }}, STRIP>*>(behind)[place] = held.fetched[0].{{ load.value }};
     behind += PLACES * sizeof(Raw<{{ load.dtype }}, STRIP>);
 {% endfor %}{% endif %}}
 DEVICE void recall(Held& held, int pass) {
@@ -34,14 +36,18 @@ DEVICE void recall(Held& held, int pass) {
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v) held.raw[0][v] = kept.raw[v];
 {% if fetches %}    const u8* behind = smem + PLACES * sizeof(Kept);
-{% for load in fetches %}    held.fetched[0].{{ load.value }} = reinterpret_cast<const Raw<{{ load.dtype }}, STRIP>*>(behind)[place];
+{% for load in fetches %}    held.fetched[0].{{ load.value }} = {# -#}
+        reinterpret_cast<const Raw<{{ load.dtype }}, STRIP>*>(behind)[place];
     behind += PLACES * sizeof(Raw<{{ load.dtype }}, STRIP>);
 {% endfor %}{% endif %}}
 
 // Whether what is read lies in memory as strips are kept, so that it is copied without registers, all of it at once.
 DEVICE constexpr bool is_copied(int bytes) { return bytes == 4 || bytes % 8 == 0; }
-constexpr bool COPIES = {% if reads_accumulator %}ACC_ROW_MAJOR && VECTORS == 1 && is_copied(sizeof(Kept)){% else %}false{% endif %}{# -#}
-{% for load in fetches %} && {% if load.along_strip and not load.default %}is_copied(sizeof(Raw<{{ load.dtype }}, STRIP>)){% else %}false{% endif %}{% endfor %};
+constexpr bool COPIES = {% if reads_accumulator %}ACC_ROW_MAJOR && VECTORS == 1 && is_copied(sizeof(Kept)){# -#}
+    {% else %}false{% endif %}{# -#}
+    {% for load in fetches %} && {# -#}
+    {% if load.along_strip and not load.default %}is_copied(sizeof(Raw<{{ load.dtype }}, STRIP>)){# -#}
+    {% else %}false{% endif %}{% endfor %};
 // Passes of one of four turns of copies.
 constexpr int TURN = ((PASSES + 3) / 4 + TOGETHER - 1) / TOGETHER * TOGETHER;
 

@@ -1,4 +1,5 @@
-{% include "mainloop/existing.cuh" %}{% if holds_rows %}{% include "mainloop/inside.cuh" %}{% endif %}// A thread's part of a row: VISITS strips, STEP columns apart.
+{% include "mainloop/existing.cuh" %}{% if holds_rows %}{% include "mainloop/inside.cuh" %}{% endif -%}
+// A thread's part of a row: VISITS strips, STEP columns apart.
 struct Held {
     Vector raw[VISITS]{% if not packed_accumulator %}[VECTORS]{% endif %};
     Fetched fetched[VISITS];

@@ -16,8 +16,9 @@ static_assert(BM % (AT_ONCE * TOGETHER) == 0, "a tile has whole batches of rows"
 
 {% include "mainloop/held.cuh" %}{% if holds_rows %}// INSIDE: the whole tile lies inside of the matrix.
 template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) {
-    const int first = int(threadIdx.x) / GROUP, lane = {% if bands %}tile.column + {% endif %}{% if cluster_size > 1 %}int(blockIdx.x % CLUSTER) * SPAN + {% endif %}{# -#}
-        int(threadIdx.x) % GROUP * STRIP;
+    const int first = int(threadIdx.x) / GROUP;
+    const int lane = {% if bands %}tile.column + {% endif %}{# -#}
+        {% if cluster_size > 1 %}int(blockIdx.x % CLUSTER) * SPAN + {% endif %}int(threadIdx.x) % GROUP * STRIP;
     int turn = 0;
 {% if whole %}    const int width = {% if bands %}min(BN, p.n - tile.column){% else %}p.n{% endif %};
 {% endif %}{% if holds_rows %}{% if reductions %}    ColumnValues columns[VISITS];   // only their sums are kept

@@ -1,4 +1,4 @@
-// ---- groups: combines the states of the threads that have a group, in all blocks of the cluster, so that each has the result ----
+// ---- groups: combines the states of the threads that have a group, in all blocks of the cluster: each gets the result ----
 extern __shared__ __align__(16) u8 smem[];
 
 // Bytes of a state, and where states begin: behind what the block holds.

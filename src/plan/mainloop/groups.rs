@@ -209,9 +209,9 @@ impl Rules for Groups {
         Price { kernel: 30.0, thousand: 110.0, store: 10.0 + elements, word: 20.0 + 5.0 * elements, sum: 0.0 }
     }
 
-    /// Fitted by hand to 22 tiles of three norms on one H200 (`docs/measurements/0063-groups-in-clusters.md`). What memory moves takes
-    /// the longer, the fewer blocks a multiprocessor has that load while others store, and the more of
-    /// them the last turn leaves without work.
+    /// Fitted by hand to 22 tiles of three norms on one H200 (`docs/measurements/0063-groups-in-clusters.md`). What memory moves
+    /// takes the longer, the fewer blocks a multiprocessor has that load while others store, and the more of them the last turn
+    /// leaves without work.
     fn estimate(&self, tile: &Tile, request: &TileRequest<'_>) -> f64 {
         let TileRequest { shape, program, gpu, .. } = *request;
         let [_, cluster, bytes, _] = own(tile);
