@@ -112,10 +112,13 @@ fn why_not(request: &TileRequest<'_>) -> Option<&'static str> {
 fn tiles(request: &TileRequest<'_>, bytes: usize) -> Vec<Tile> {
     let TileRequest { program, shape, strip, .. } = *request;
     let columns = shape.n.max(1);
-    let band = program.band.unwrap_or_else(|| columns.next_multiple_of(strip));
+    let band = program.band.unwrap_or_else(|| columns.div_ceil(strip).saturating_mul(strip));
     let mut tiles = Vec::new();
     for groups in 1..=columns.div_ceil(band) {
-        let of_row = groups * band / strip;
+        let of_row = groups.saturating_mul(band) / strip;
+        if of_row > MOST_THREADS {
+            break;
+        }
         let least = of_row / gcd(of_row, WARP) * WARP;
         if band % strip != 0 || least > MOST_THREADS {
             continue;
@@ -224,7 +227,7 @@ impl Rules for Groups {
         // Two blocks write parts of the same sectors, and memory is read in pairs of these.
         let of_row = tile.bn * request.operation.dtype().size();
         let lines = match of_row {
-            _ if !of_row.is_multiple_of(SECTOR) => 1.3,
+            _ if !of_row.is_multiple_of(SECTOR) => 1.0 + 40.0 / of_row as f64,
             _ if !of_row.is_multiple_of(2 * SECTOR) => 1.03,
             _ => 1.0,
         };
@@ -232,8 +235,8 @@ impl Rules for Groups {
         let meeting = 1.0 + 0.06 * (cluster as f64).log2();
         // Few threads issue too little, and threads of few rows spend their time on what they do once.
         let threads = (tile.threads * tile.min_blocks) as f64;
-        let idle = 1.0 + 0.2 * (ENOUGH_THREADS / threads - 1.0).max(0.0);
-        let once = 1.0 + 1.5 / (tile.bm / cluster * strips(tile, request.strip) / tile.threads).max(1) as f64;
+        let idle = 1.0 + 0.4 * (ENOUGH_THREADS / threads - 1.0).max(0.0);
+        let once = 1.0 + 2.5 / (tile.bm / cluster * strips(tile, request.strip) / tile.threads).max(1) as f64;
         // Where the last block has rows outside of the matrix, it runs slower code, and the others of its cluster wait.
         let outside = if shape.m == tile.bm { 1.0 } else { 1.15 };
         let moved = elements * (bytes + written) as f64 / BANDWIDTH;

@@ -91,12 +91,12 @@ impl Rules for Rows {
             ),
             (bn <= LONGEST_ROW, "a row has at most 16777216 columns"),
             (
-                bm.is_multiple_of(at_once) && (bn == span * blocks || bm == at_once || tile.is_whole()),
+                bm.is_multiple_of(at_once) && (bn == span.saturating_mul(blocks) || bm == at_once || tile.is_whole()),
                 "a tile has whole batches of rows, and one where they are read again",
             ),
             ([1, 2, 4, 8].contains(&blocks), "1, 2, 4 or 8 blocks share a row"),
             (
-                blocks == 1 || (group == threads && bm == 1 && bn == span * blocks && !tile.is_whole()),
+                blocks == 1 || (group == threads && bm == 1 && bn == span.saturating_mul(blocks) && !tile.is_whole()),
                 "blocks that share a row hold it, and no other",
             ),
         ])
@@ -164,7 +164,8 @@ impl Rules for Rows {
 
     fn holds_rows(&self, tile: &Tile) -> bool {
         let [group, span, together, _] = own(tile);
-        span * blocks(tile) == tile.bn && (!tile.is_whole() || tile.bm == (tile.threads / group.max(1)).max(1) * together)
+        span.saturating_mul(blocks(tile)) == tile.bn
+            && (!tile.is_whole() || tile.bm == (tile.threads / group.max(1)).max(1) * together)
     }
 
     /// The states of a row's warps, twice: up to 32 bytes each.
@@ -233,7 +234,7 @@ const BYTE: usize = 8;
 const LEAST_THREADS: usize = 128;
 const MOST_THREADS: usize = 1024;
 /// Blocks that may share a row, and threads of each.
-const CLUSTERS: [usize; 2] = [4, 8];
+const CLUSTERS: [usize; 2] = [8, 4];
 const MOST_OF_CLUSTER: usize = 256;
 /// The most rows of which one thread has parts at a time.
 const MOST_TOGETHER: usize = 4;
@@ -279,9 +280,8 @@ fn tiles(request: &TileRequest<'_>) -> Vec<Tile> {
     if shared && tiles.first().is_none_or(|tile| tile.threads == MOST_THREADS) {
         let of_clusters = CLUSTERS.into_iter().filter_map(|cluster| row.held(HELD_OF_MANY, cluster));
         let of_clusters: Vec<Tile> = of_clusters.filter(|tile| tile.threads <= MOST_OF_CLUSTER).collect();
-        // Registers of 1024 threads have room for one matrix, and for nothing else.
-        let at = if has_vectors || row.bytes > row.widest { 0 } else { tiles.len() };
-        tiles.splice(at..at, of_clusters);
+        // 1024 threads of one block leave each of them too few registers.
+        tiles.splice(0..0, of_clusters);
     }
     // If registers run out, the plan falls back to the next tile that holds less. With sums over M, each row that is
     // read again would leave a slice for every column, which takes longer than spills.
