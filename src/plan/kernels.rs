@@ -125,7 +125,9 @@ fn all_at_once(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
     };
     let several = in_passes(request, String::new());
     let Ok(mut several) = several else { return Ok(one) };
-    let [whole, parts] = [time_of_whole(&one, request), time_of_passes(&several, request)];
+    // Where the estimate of one kernel follows what was measured, that of several does, too.
+    let measured = if one.choice.nanoseconds().is_some() { SLOWER } else { 1.0 };
+    let [whole, parts] = [time_of_whole(&one, request), time_of_passes(&several, request) * measured];
     let estimates = format!("in one kernel {:.1} us, in {} {:.1} us", whole * 1e6, several.before.len() + 1, parts * 1e6);
     if whole <= parts {
         let mut one = one;
@@ -137,6 +139,9 @@ fn all_at_once(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
     }
     Ok(several)
 }
+
+/// What several kernels took, over what memory takes for them (`docs/measurements/0063-groups-in-clusters.md`).
+const SLOWER: f64 = 1.4;
 
 /// Bytes that one multiprocessor reads in a second while the others wait, and bytes that blocks find in the L2 cache again, at
 /// twice the pace. Neither is fitted: matrices of a few kilobytes and of many megabytes do not depend on them.
