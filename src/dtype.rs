@@ -205,6 +205,11 @@ impl DType {
         matches!(self, DType::E4M3 | DType::E5M2 | DType::I8 | DType::U8)
     }
 
+    /// Whether it is a floating-point number of eight bits.
+    pub(crate) const fn is_float8(self) -> bool {
+        matches!(self, DType::E4M3 | DType::E5M2)
+    }
+
     /// Whether it is an integer of four bits, which only operands of a product are.
     pub const fn is_four_bits(self) -> bool {
         matches!(self, DType::I4 | DType::U4)

@@ -348,6 +348,7 @@
 //!
 //! The choice of the tile is an estimate. `Plan::autotune` measures the tiles that fit on the program's own arguments,
 //! takes the fastest, and stores the answer beside the cached kernels for later plans of the same kind.
+//! `NetworkPlan::autotune` does so for all kernels of a network.
 //!
 //! # The cache
 //!

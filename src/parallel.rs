@@ -1,5 +1,6 @@
 //! The same work on several threads: for all threads alike, for many items, or for pieces of many buffers.
 
+use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::{self, Builder};
@@ -20,6 +21,18 @@ pub(crate) fn side_by_side(threads: usize, work: impl Fn() + Sync) {
         }
         work();
     });
+}
+
+/// The results of two different works: one on a thread of its own, or first if the system has no more, and one on this thread.
+#[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only what loads kernels copies beside it"))]
+pub(crate) fn both<A: Send, B>(beside: impl Fn() -> A + Sync, here: impl FnOnce() -> B) -> (A, B) {
+    thread::scope(|scope| match Builder::new().spawn_scoped(scope, &beside) {
+        Ok(other) => {
+            let own = here();
+            (other.join().unwrap_or_else(|panic| resume_unwind(panic)), own)
+        }
+        Err(_) => (beside(), here()),
+    })
 }
 
 /// The results of `work` for each number below `count`, in order. The calls begin in order, on `threads` threads,
@@ -71,6 +84,22 @@ pub(crate) fn in_pieces(buffers: Vec<Buffer<'_>>, work: impl Fn(usize, usize, &m
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_works_run_beside_each_other() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let receiver = Mutex::new(receiver);
+        let main = thread::current().id();
+        let (other, own) = both(
+            || (receiver.lock().unwrap().recv().unwrap(), thread::current().id() == main),
+            || {
+                // The other waits for this.
+                sender.send(7).unwrap();
+                "here"
+            },
+        );
+        assert_eq!((other, own), ((7, false), "here"));
+    }
 
     #[test]
     fn every_thread_works_and_one_does_for_none() {

@@ -205,6 +205,11 @@ impl Target {
         self.at_least(8, 0)
     }
 
+    /// Instructions that convert to the two eight-bit floating-point formats and back.
+    pub const fn has_float8(self) -> bool {
+        self.at_least(8, 9)
+    }
+
     /// Clusters of blocks that read each other's shared memory.
     pub const fn has_clusters(self) -> bool {
         self.at_least(9, 0)

@@ -32,7 +32,7 @@ const MAY_KNOW: [(&str, &[&str]); 27] = [
     ("jit", &["source", "target"]),
     ("device", &["args", "dtype", "ir", "jit", "plan", "problem", "source", "target"]),
     ("dlpack", &["args", "device", "dtype"]),
-    ("tune", &["dtype", "jit", "plan", "problem"]),
+    ("tune", &["dtype", "jit", "parallel", "plan", "problem"]),
     ("weights", &["dtype", "problem"]),
     ("error", &["args", "build", "check", "device", "dtype", "emit", "grad", "ir", "jit", "plan", "problem"]),
     (
@@ -59,7 +59,7 @@ const MAY_KNOW: [(&str, &[&str]); 27] = [
         ],
     ),
     ("layer", &["args", "build", "check", "compat", "device", "dtype", "error", "gemm", "grad", "ir", "plan", "problem", "tune"]),
-    ("network", &["args", "build", "device", "dtype", "error", "gemm", "grad", "ir", "parallel", "plan", "problem"]),
+    ("network", &["args", "build", "device", "dtype", "error", "gemm", "grad", "ir", "parallel", "plan", "problem", "tune"]),
     ("lib", EVERYTHING),
     ("bin", EVERYTHING),
 ];

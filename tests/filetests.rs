@@ -66,6 +66,8 @@ const MODES: &[Mode] = &[
     Mode { name: "eval", run: eval },
     Mode { name: "grad", run: grad },
     Mode { name: "cuda", run: cuda },
+    Mode { name: "hopper", run: hopper },
+    Mode { name: "scored", run: scored },
 ];
 
 /// One file.
@@ -225,12 +227,21 @@ fn grad(case: &Case) -> Result<Outcome, String> {
 /// The epilogue's part of the kernel, for a product that fits its accumulator. Empty functions of the contract are left
 /// out.
 fn cuda(case: &Case) -> Result<Outcome, String> {
+    spelled(case, Target::SM_80)
+}
+
+/// The same for Hopper, whose kernels stage matrices in shared memory, and combine all tiles of a total themselves.
+fn hopper(case: &Case) -> Result<Outcome, String> {
+    spelled(case, Target::SM_90A)
+}
+
+fn spelled(case: &Case, target: Target) -> Result<Outcome, String> {
     let epilogue = case.epilogue()?;
     let dtype = match epilogue.checked().accumulator() {
         Some(value @ (ValueType::I32 | ValueType::F64)) => value.storage(),
         _ => DType::F16,
     };
-    let plan = Gemm::new(dtype, Layout::TN, &epilogue).kernel_plan(Target::SM_80, 132, Shape::new(1024, 1024, 1024));
+    let plan = Gemm::new(dtype, Layout::TN, &epilogue).kernel_plan(target, 132, Shape::new(1024, 1024, 1024));
     let source = plan.map_err(|e| e.to_string())?.source().map_err(|e| e.to_string())?;
     let called = source.text().find("// ---- functions that are called");
     let from = called.or_else(|| source.text().find("struct TileValues")).ok_or("the kernel has no epilogue")?;
@@ -242,6 +253,19 @@ fn cuda(case: &Case) -> Result<Outcome, String> {
     let lines =
         source.text()[from..to].trim_end().lines().map(|line| if resumed(line) { "#line ... \"kernel.cu\"" } else { line });
     Ok(Outcome::Text(lines.collect::<Vec<_>>().join("\n")))
+}
+
+/// The functions of scores in an attention whose scores become what the file says.
+fn scored(case: &Case) -> Result<Outcome, String> {
+    let scores = Scores::from_text(&case.text, &registry()).map_err(|e| e.to_string())?;
+    let epilogue = postlude::build::recipes::identity(DType::F16).map_err(|e| e.to_string())?;
+    let gemm = Gemm::attention(DType::F16, postlude::Attention::new(64).scores(&scores), &epilogue);
+    let plan = gemm.kernel_plan(Target::SM_80, 108, Shape::new(1024, 64, 1024).batched(4)).map_err(|e| e.to_string())?;
+    let source = plan.source().map_err(|e| e.to_string())?;
+    let from = source.text().find("namespace scores {").ok_or("the kernel has no function of scores")?;
+    let end = "\n}\n}";
+    let to = source.text()[from..].find(end).ok_or("the functions of scores have no end")?;
+    Ok(Outcome::Text(source.text()[from..from + to + end.len()].to_owned()))
 }
 
 /// Every file under a folder, sorted.

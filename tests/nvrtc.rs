@@ -1053,3 +1053,40 @@ fn rows_that_are_reduced_first() {
     }
     run(&jobs);
 }
+
+/// Where ptxas finds no registers for the elements of a strip side by side, they are computed one after the other.
+#[test]
+fn what_ptxas_gives_up_on_is_computed_in_a_loop() {
+    if !nvrtc() {
+        return;
+    }
+    let text = include_str!("epilogues/predicates.evt");
+    let epilogue = Epilogue::from_text(text, &postlude::build::registry()).unwrap();
+    let gemm = Gemm::pointwise(I32, Order::RowMajor, &epilogue);
+    for target in TARGETS {
+        let kernel = gemm.compile(&Cache::in_memory(), target, 108, Shape::matrix(48, 4608)).unwrap();
+        let explained = kernel.explain();
+        assert!(explained.contains("registers ran out; compiled again with a strip's elements in a loop"), "{explained}");
+    }
+}
+
+/// Whatever the number of a region's select, no name of its kernel hides a type: conditions and bits are stored behind it.
+#[test]
+fn regions_of_any_number_store_conditions() {
+    if !nvrtc() {
+        return;
+    }
+    for before in 0..10 {
+        let epilogue = Epilogue::build(|e| {
+            let left = e.column().lt(e.scalar("boundary", I32));
+            let z = (0..before).fold(e.acc(), |z, _| z * 0.5);
+            let z = z.region(left, |z| z.tanh().exp()).otherwise(|z| z.sin());
+            e.store("d", z, F16);
+            e.store("bits", z.gt(0.0), Bits8);
+            e.store("flags", z.gt(1.0), Bool);
+        });
+        let gemm = Gemm::pointwise(F16, Order::RowMajor, &epilogue.unwrap());
+        let kernel = gemm.compile(&Cache::in_memory(), Target::SM_80, 108, Shape::matrix(48, 4608));
+        assert!(kernel.is_ok(), "{}", kernel.err().unwrap());
+    }
+}

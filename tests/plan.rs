@@ -1,14 +1,14 @@
 //! Planning without a GPU: every class of problems has a kernel, and the plan describes it truthfully.
 
-use postlude::args::{ArgumentFault, Misfit};
+use postlude::args::{ArgumentFault, Misfit, slots};
 use postlude::build::recipes;
 use postlude::ir::Order;
 use postlude::plan::{
-    Choice, Item, KernelPlan, Mainloop, PARAMETER_LIMIT, PlanError, Preferences, Problem, Schedule, Tile, TileShape,
+    Choice, Item, KernelPlan, Mainloop, PARAMETER_LIMIT, Phase, Place, PlanError, Preferences, Problem, Schedule, Tile, TileShape,
 };
 use postlude::prelude::*;
 use postlude::target::Target;
-use postlude::{Attention, Gemm, Operation, PoolKind, Pooling, Scores};
+use postlude::{Attention, CustomMonoid, Gemm, Operation, PoolKind, Pooling, Scores};
 
 const TARGETS: [Target; 5] = [Target::SM_75, Target::SM_80, Target::SM_86, Target::SM_89, Target::SM_90A];
 
@@ -441,6 +441,14 @@ fn a_tile_that_is_asked_for_is_taken_as_it_is() {
     assert!(!candidates.iter().any(|tile| (tile.bm, tile.bn) == (large.bm, large.bn)), "{}", chosen.explain());
     let named = kernel(&heavy, Some(large), square).tile;
     assert_eq!((named.bm, named.bn), (large.bm, large.bn));
+
+    for tile in kernel(&identity, None, square).choice.candidates().map(|(tile, _)| tile) {
+        assert_eq!(kernel(&identity, None, square).choice.named(&tile.to_string()), Ok(tile), "a tile has one name");
+    }
+    let near = large.to_string().replace("stages", "stage");
+    let error = kernel(&identity, None, square).choice.named(&near).unwrap_err().to_string();
+    let expected = format!("no tile `{near}` fits this problem; did you mean `{large}`?; `explain()` lists those that do");
+    assert_eq!(error, expected);
 
     let long = Shape::new(128, 128, 65_536);
     let split = kernel(&identity, None, long);
@@ -1049,4 +1057,121 @@ fn reductions_that_no_kernel_has_are_refused_in_words() {
     let softmax = recipes::softmax(recipes::Mask::None, F16).unwrap();
     let split = Gemm::new(F16, TN, &softmax).split_k(4).kernel_plan(Target::SM_90A, 132, Shape::new(64, 64, 4096)).unwrap_err();
     assert!(split.to_string().contains("the kernel that reduces rows adds up no parts"), "{split}");
+}
+
+#[test]
+fn a_tile_of_another_mainloop_than_the_one_asked_for_is_refused() {
+    let epilogue = recipes::identity(F16).unwrap();
+    let shape = Shape::new(64, 64, 64);
+    let tile = Gemm::pointwise(F16, Order::RowMajor, &epilogue).kernel_plan(Target::SM_80, 108, shape).unwrap().tile;
+    let gemm = Gemm::new(F16, TN, &epilogue).mainloop(Mainloop::Simt).tile(tile);
+    let error = gemm.kernel_plan(Target::SM_80, 108, shape).unwrap_err().to_string();
+    assert!(error.contains("is a tile of pointwise, and simt was asked for"), "{error}");
+}
+
+/// Narrow tiles are for few columns, for matrices across the strips, and for windows whose taps threads share.
+#[test]
+fn pointwise_tiles_are_narrow_where_that_is_faster() {
+    let width = |gemm: Gemm, shape: Shape| gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap().tile.bn;
+    let identity = recipes::identity(F16).unwrap();
+    let turned = Epilogue::build(|e| e.store("d", e.acc(), F16.column_major())).unwrap();
+    let of = |epilogue: &Epilogue, n: usize| width(Gemm::pointwise(F16, Order::RowMajor, epilogue), Shape::matrix(8192, n));
+    assert!(of(&identity, 4096) > 64 && of(&identity, 65) > 64);
+    assert!(of(&identity, 64) <= 64 && of(&turned, 4096) <= 64);
+    let pooled = |taps: usize| {
+        let pooling = Pooling::new(PoolKind::Max, ConvShape::windows(8, [32, 32, 512], [taps, taps])).unwrap();
+        width(Gemm::pool(F16, pooling, &identity), pooling.shape())
+    };
+    assert!(pooled(4) > 64 && pooled(5) <= 64);
+}
+
+/// The loads of a tall tile are in flight together, and take registers. Vectors are loaded once for all rows.
+#[test]
+fn tall_tiles_leave_registers_for_their_loads() {
+    let blocks = |matrices: usize, vectors: usize| {
+        let sums = Epilogue::build(|e| {
+            let z = (0..matrices).fold(e.acc(), |z, i| z + e.load(&format!("x{i}"), F32));
+            let z = (0..vectors).fold(z, |z, i| z + e.load(&format!("v{i}"), F32.over(L)));
+            e.reduce("sums", z, Monoid::Sum, F32.over(N));
+        });
+        let gemm = Gemm::pointwise(F32, Order::RowMajor, &sums.unwrap());
+        let tile = gemm.kernel_plan(Target::SM_90A, 132, Shape::matrix(65_536, 1024)).unwrap().tile;
+        // 32 elements of each matrix are in flight.
+        assert!(tile.bm > 64 && tile.min_blocks * tile.threads * (32 + 32 * (1 + matrices)) <= 65_536, "{tile}");
+        tile.min_blocks * tile.threads
+    };
+    assert!(blocks(0, 0) > blocks(1, 0) && blocks(1, 0) > blocks(3, 0));
+    assert_eq!(blocks(1, 2), blocks(1, 0));
+}
+
+/// What undoes itself is gone before a kernel is planned.
+#[test]
+fn what_undoes_itself_costs_nothing() {
+    let steps = |build: fn(Expr<'_>) -> Expr<'_>| {
+        let epilogue = Epilogue::build(|e| e.store("d", build(e.acc()), F32)).unwrap();
+        Gemm::new(F16, TN, &epilogue).kernel_plan(Target::SM_80, 108, Shape::new(64, 64, 64)).unwrap().program.steps.len()
+    };
+    assert_eq!(steps(|z| -(-z)), steps(|z| z));
+    assert_eq!(steps(|z| (!!z.gt(0.5)).select(z, 0.0)), steps(|z| z.gt(0.5).select(z, 0.0)));
+    assert_eq!(steps(|z| (-(-(-z))).exp()), steps(|z| (-z).exp()));
+    assert!(steps(|z| -z) > steps(|z| z));
+}
+
+/// Behind a reduction along the row nothing is the same for a whole tile, nor for a whole column.
+#[test]
+fn what_waits_for_rows_is_computed_for_each() {
+    let [none, all] = [L, M | N];
+    let before = [none, M, N, all].map(|axes| Phase::behind(0, axes));
+    assert_eq!(before, [Phase::Tile, Phase::Row, Phase::Column, Phase::Visit]);
+    for stage in [1, 2] {
+        let behind = [none, M, N, all].map(|axes| Phase::behind(stage, axes));
+        assert_eq!(behind, [Phase::Row, Phase::Row, Phase::Visit, Phase::Visit], "{stage}");
+    }
+}
+
+/// Every kernel of a plan of several finds each of its arguments under its own name.
+#[test]
+fn kernels_of_a_plan_find_their_arguments() {
+    let epilogue = Epilogue::build(|e| {
+        let z = e.acc() * e.scalar("scale", F32) + e.load("bias", F32.over(N));
+        let centred = z - z.mean_over(M | N);
+        e.store("d", centred / (centred.mean_square_over(M | N) + 1e-3).sqrt() + e.load("c", F16), F16);
+    })
+    .unwrap();
+    let shape = Shape::new(300, 400, 64);
+    let plan = Gemm::new(F16, TN, &epilogue).kernel_plan(Target::SM_90A, 132, shape).unwrap();
+    let passes = plan.passes.as_deref().expect("tiles of a product have parts of a matrix");
+    assert!(passes.passes.len() > 1, "{}", plan.explain());
+    let given = slots(plan.operation, epilogue.checked(), shape);
+    let given =
+        if passes.passes[0].reads_accumulators { given } else { slots(passes.passes[0].operation, epilogue.checked(), shape) };
+    let mut read = vec![false; passes.interim.len()];
+    for (number, pass) in passes.passes.iter().enumerate() {
+        let (own, places) = (pass.slots(shape), passes.places(number, &given, shape));
+        assert_eq!(own.len(), places.len());
+        for (slot, place) in own.iter().zip(places) {
+            match place {
+                Place::Given(at) => assert_eq!(slot.name, given[at].name),
+                Place::Interim(at) if &*slot.name == "a" => assert!(pass.reads_accumulators && at + 1 == passes.interim.len()),
+                Place::Interim(at) => assert_eq!(*slot.name, *passes.interim[at].name),
+            }
+            if let Place::Interim(at) = place {
+                read[at] = true;
+            }
+        }
+    }
+    assert!(read.iter().all(|read| *read), "{read:?}");
+}
+
+/// A monoid of a program counts what it lifts and combines.
+#[test]
+fn monoids_of_a_program_cost_what_they_compute() {
+    let instructions = |lift: for<'g> fn(Expr<'g>) -> Expr<'g>| {
+        let sum = CustomMonoid::build("own", [F32], [0.0f32], |_, [x]| [lift(x)], |_, [a], [b]| [a + b], |_, [s]| s);
+        let epilogue = Epilogue::build(|e| e.reduce("d", e.acc(), sum.unwrap(), F32.over(M))).unwrap();
+        let plan = Gemm::new(F16, TN, &epilogue).kernel_plan(Target::SM_80, 108, Shape::new(64, 64, 64)).unwrap();
+        plan.code.instructions
+    };
+    let (short, long) = (instructions(|x| x), instructions(|x| x.sin().exp().tanh()));
+    assert!(long > short + 100, "{short} and {long}");
 }

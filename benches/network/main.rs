@@ -4,7 +4,8 @@
 //! turns on one GPU: in every round each contender has a slice of milliseconds, in shuffled order. Graphs turn through four
 //! sets of inputs. A figure is the median over the rounds of the ratio of times inside a round: above 1 Postlude is faster.
 //! `-- --only TEXT` selects networks by name, `-- --compile default,max-autotune` says how the peer compiles (nothing:
-//! eager alone), `-- --limit SECONDS` how long it may take, `-- --kernels` times each kernel by itself.
+//! eager alone), `-- --limit SECONDS` how long it may take, `-- --kernels` times each kernel by itself, `-- --tune SECONDS` tunes
+//! the network first.
 //!
 //! Without a GPU it says why it does nothing; without PyTorch it times Postlude alone.
 #![allow(missing_docs, reason = "a benchmark")]
@@ -27,11 +28,12 @@ use postlude::cudarc::driver::{CudaGraph, CudaSlice, CudaStream};
 use postlude::network::{Network, NetworkPlan, Tensor};
 use postlude::plan::{Tile, TileShape};
 use postlude::prelude::*;
+use postlude::tune::Autotune;
 use serde_json::{Value, json};
 use statistics::{Shuffle, Spread, median};
 use std::error::Error;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use support::{Result, captured, timed};
 
 /// How the peer prepares a network.
@@ -42,6 +44,9 @@ const SLICE: f64 = 8e-3;
 const ROUNDS: usize = 11;
 const SETS: usize = 4;
 const LAUNCHES: usize = 4;
+
+/// Tiles that tuning compares of each kernel: as many as the choices of `max-autotune`.
+const CANDIDATES: usize = 16;
 
 /// A network, and the peer's word for the same.
 struct Case {
@@ -156,6 +161,7 @@ struct Options {
     compiled: Vec<String>,
     limit: usize,
     kernels: bool,
+    tune: Option<usize>,
 }
 
 fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, case: &Case, options: &Options) -> Result<()> {
@@ -180,7 +186,7 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, case:
     }
     let memory = plan.fused().memory().clone();
     println!(
-        "{}: {} kernels, planned in {:.2} s, again in {:.3} s; arena {:.1} MB, {:.3} of what is alive at a time",
+        "{}: {} kernels, planned in {:.3} s, again in {:.3} s; arena {:.1} MB, {:.3} of what is alive at a time",
         case.name,
         plan.kernels().len(),
         times[0],
@@ -188,6 +194,11 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, case:
         memory.peak as f64 / 1e6,
         memory.peak as f64 / memory.bound as f64
     );
+    if let Some(seconds) = options.tune {
+        let budget = Autotune::new().candidates(CANDIDATES).budget(Duration::from_secs(seconds as u64));
+        let tuning = plan.autotune(stream, &[(name, &sets[0])], budget, |_| ())?;
+        tuning.to_string().lines().for_each(|line| println!("    {line}"));
+    }
     if options.kernels {
         kernels(stream, &mut plan, &sets[0])?;
     }
@@ -249,6 +260,7 @@ fn all(device: &Device, args: &[String]) -> Result<()> {
         compiled: value("--compile").map_or(Vec::new(), |modes| modes.split(',').map(str::to_owned).collect()),
         limit: number("--limit").unwrap_or(300),
         kernels: support::has(args, "--kernels"),
+        tune: number("--tune"),
     };
     let alone = support::has(args, "--alone");
     let peer = if alone { Err("it was not asked for".into()) } else { Peer::start(SCRIPT) };

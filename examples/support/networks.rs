@@ -90,6 +90,14 @@ impl<'g> Maker<'g> {
         x.matmul(w) + self.weight(&[to], 0.0, 0.1)
     }
 
+    fn layer_norm(&self, x: Value<'g>, wide: usize) -> Value<'g> {
+        x.layer_norm(self.weight(&[wide], 1.0, 0.2), self.weight(&[wide], 0.0, 0.1), 1e-5)
+    }
+
+    fn mlp(&self, x: Value<'g>, wide: usize, hidden: usize) -> Value<'g> {
+        self.linear(self.linear(x, [wide, hidden]).gelu(), [hidden, wide])
+    }
+
     /// The mean of each channel, and a linear layer over those.
     fn classes(&self, x: Value<'g>, channels: usize, classes: usize) -> Value<'g> {
         let means = self.g.apply("GlobalAveragePool", &[x], Attributes::new());
@@ -249,12 +257,33 @@ pub fn encoder(of: Encoder) -> Result<Network, NetworkDiagnostics> {
             let shares = (q.matmul(k) * g.number(format, 1.0 / (head as f64).sqrt())).softmax(-1);
             let mixed = shares.matmul(v).transpose(&[0, 2, 1, 3]).reshape(&[sizes[0], sizes[1], wide as i64]);
             let attended = x + m.linear(mixed, [wide, wide]);
-            let attended = attended.layer_norm(m.weight(&[wide], 1.0, 0.2), m.weight(&[wide], 0.0, 0.1), 1e-5);
-            let hidden = m.linear(attended, [wide, 4 * wide]).gelu();
-            let out = attended + m.linear(hidden, [4 * wide, wide]);
-            x = out.layer_norm(m.weight(&[wide], 1.0, 0.2), m.weight(&[wide], 0.0, 0.1), 1e-5);
+            let attended = m.layer_norm(attended, wide);
+            x = m.layer_norm(attended + m.mlp(attended, wide, 4 * wide), wide);
         }
         g.output("y", x);
+    })
+}
+
+/// An MLP-Mixer: patches of images become tokens, and MLPs mix tokens and channels in turns, each behind a layer norm and with a
+/// residual. `patch` divides the size of the images.
+pub fn mixer(of: Images, patch: usize, layers: usize, classes: usize) -> Result<Network, NetworkDiagnostics> {
+    let Images { format, batch, size, narrow, .. } = of;
+    let tokens = (size / patch).pow(2);
+    Network::build(|g| {
+        let m = Maker::new(g, format, narrow);
+        let wide = m.channels(512);
+        let x = g.input("x", format, (batch, 3, size, size));
+        let w = m.weight(&[wide, 3, patch, patch], 0.0, (1.0 / (patch * patch) as f64).sqrt());
+        let patches = g.apply("Conv", &[x, w], Attributes::new().with("strides", vec![patch as i64; 2]));
+        let mut x = patches.reshape(&[batch as i64, wide as i64, tokens as i64]).transpose(&[0, 2, 1]);
+        for _ in 0..layers {
+            let mixed = m.mlp(m.layer_norm(x, wide).transpose(&[0, 2, 1]), tokens, m.channels(256));
+            x = x + mixed.transpose(&[0, 2, 1]);
+            x = x + m.mlp(m.layer_norm(x, wide), wide, m.channels(2048));
+        }
+        let axes = g.indices(&[1]);
+        let means = g.apply("ReduceMean", &[m.layer_norm(x, wide), axes], Attributes::new().with("keepdims", 0));
+        g.output("y", m.linear(means, [wide, classes]));
     })
 }
 

@@ -372,13 +372,13 @@ impl<'p> Printer<'p> {
         let value_type = self.program.steps[select].value.cuda();
         out.push(format!("bool any{select} = false, all{select} = true; // {note}"));
         // With a value in either arm: undefined ones stay live from the kernel's start, and cost registers without end.
-        out.push(format!("{value_type} a{select}[STRIP] = {{}}, b{select}[STRIP] = {{}};"));
+        out.push(format!("{value_type} first{select}[STRIP] = {{}}, second{select}[STRIP] = {{}};"));
         self.each(out, |out| {
             out.push(format!("any{select} |= {};", self.reference(condition)));
             out.push(format!("all{select} &= {};", self.reference(condition)));
         });
         for ((items, value), (guard, name)) in
-            arms.into_iter().zip([(format!("any{select}"), "a"), (format!("!all{select}"), "b")])
+            arms.into_iter().zip([(format!("any{select}"), "first"), (format!("!all{select}"), "second")])
         {
             out.open(format!("if ({guard}) {{"));
             self.block(items, out);
@@ -386,7 +386,7 @@ impl<'p> Printer<'p> {
             out.close("}");
         }
         self.each(out, |out| {
-            out.push(format!("v{select}[i] = {} ? a{select}[i] : b{select}[i];", self.reference(condition)));
+            out.push(format!("v{select}[i] = {} ? first{select}[i] : second{select}[i];", self.reference(condition)));
         });
     }
 }

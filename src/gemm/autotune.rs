@@ -1,31 +1,21 @@
 //! Tuning a plan: every tile and order that may be faster runs on the user's inputs, and the fastest is kept.
 
+use super::bench::Bench;
 use super::{Gemm, Kernel, Plan};
-use crate::device::probe::{may_wait, milliseconds};
-use crate::device::{Device, DeviceArgs, DeviceError, Launch, Scratch, ScratchError};
-use crate::dtype::DType;
+use crate::device::probe::may_wait;
+use crate::device::{Device, DeviceArgs, Launch, Scratch, ScratchError};
 use crate::error::Error;
 use crate::jit::Cache;
 use crate::parallel;
 use crate::plan::{KernelPlan, Tile};
 use crate::problem::Shape;
-use crate::tune::{Autotune, Outcome, Record, Spread, Subject, Trial, Tuning, disagreement};
-use cudarc::driver::sys::CUevent_flags;
-use cudarc::driver::{CudaSlice, CudaStream, DriverError};
+use crate::tune::{Autotune, Outcome, Record, Spread, Subject, Trial, Tuning};
+use cudarc::driver::CudaStream;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The total time of one measurement's launches in microseconds, roughly, and the most launches.
-const BURST: f64 = 200.0;
-const LAUNCHES: usize = 16;
-
-/// Bytes whose clearing keeps the GPU busy while the launches of a burst are queued behind it, so that short kernels
-/// run back to back; and how often they are cleared.
-const PLUG: usize = 64 << 20;
-const PLUGS: usize = 4;
-
-/// Rounds that run whatever the budget is.
-const LEAST_ROUNDS: usize = 3;
+/// The part of the budget after which no further tile is compared.
+const CHECKED: f64 = 0.75;
 
 /// The highest ratio at which a change of tile is worthwhile. The ratio must also be outside the spread.
 const WORTHWHILE: f64 = 0.99;
@@ -80,13 +70,18 @@ impl Plan {
         let fresh = self.gemm.kernel_plan(self.device.target(), self.device.gpu(), self.problem.clone())?;
         let ready = self.contenders(&fresh, options, start.checked_add(options.budget / 2));
 
-        let mut bench = Bench { stream, scratch: &mut scratch, plug: stream.alloc_zeros(PLUG).ok(), results: Vec::new() };
+        let mut bench = Bench::new(stream, &mut scratch);
         let first = bench.first_run(&self.launch)?;
-        let mut trials = Vec::new();
-        let mut contenders = Vec::new();
+        let (mut trials, mut contenders) = (Vec::new(), Vec::new());
+        let checked = start.checked_add(options.budget.mul_f64(CHECKED));
         for candidate in ready {
             match candidate {
                 Ready::No((tile, raster), outcome) => trials.push(Trial { tile, raster, time: None, ratio: None, outcome }),
+                Ready::Yes(contender) if is_past(checked) => {
+                    let (Contender { tile, raster, .. }, outcome) =
+                        (*contender, Outcome::Untried("the time was up before it ran"));
+                    trials.push(Trial { tile, raster, time: None, ratio: None, outcome });
+                }
                 Ready::Yes(contender) => match bench.check(&contender.launch)? {
                     None => contenders.push(*contender),
                     Some(outcome) => {
@@ -97,10 +92,14 @@ impl Plan {
             }
         }
         let deadline = start.checked_add(options.budget);
-        let launches = ((BURST / first.max(0.1)) as usize).clamp(1, LAUNCHES);
-        let own = bench.rounds(&self.launch, &mut contenders, launches, options.rounds, deadline)?;
+        // The last is the twin of the first.
+        let own = &*self.launch;
+        let launches: Vec<&Launch> = [own].into_iter().chain(contenders.iter().map(|c| &c.launch)).chain([own]).collect();
+        let mut times = bench.rounds(&launches, first, options.rounds, deadline)?;
         drop(bench);
-        self.settle(&fresh, own, contenders, trials, start)
+        let (twin, own) = (times.pop().unwrap_or_default(), times.remove(0));
+        contenders.iter_mut().zip(times).for_each(|(contender, times)| contender.times = times);
+        self.settle(&fresh, [own, twin], contenders, trials, start)
     }
 
     /// Whether a candidate is the kernel that runs now.
@@ -144,19 +143,61 @@ impl Plan {
         ready
     }
 
+    /// The plan anew: with the tile that tuning has found since.
+    pub(crate) fn again(&self) -> Result<Plan, Error> {
+        self.gemm.plan(&self.device, self.problem.clone())
+    }
+
+    /// Compiles what tuning will compare, of several plans side by side: those that are begun before a deadline are in the cache
+    /// then.
+    pub(crate) fn prepare(plans: &[&Plan], options: Autotune, deadline: Option<Instant>) {
+        let mut wanted = Vec::new();
+        for plan in plans {
+            let fresh = plan.gemm.kernel_plan(plan.device.target(), plan.device.gpu(), plan.problem.clone());
+            wanted.extend(fresh.ok().map(|fresh| (plan.device.cache(), plan.candidates(&fresh, options.candidates), fresh)));
+        }
+        // The most promising tile of each plan comes first. Other orders of a tile have its kernel.
+        let mut all: Vec<(usize, usize)> = wanted
+            .iter()
+            .enumerate()
+            .flat_map(|(plan, (_, candidates, _))| (0..candidates.len()).map(move |at| (at, plan)))
+            .collect();
+        all.sort_unstable();
+        parallel::map(all.len(), parallel::cores(), |at| {
+            let (candidate, plan) = all[at];
+            let (cache, candidates, fresh) = &wanted[plan];
+            compile(fresh, &candidates[candidate..=candidate], cache, deadline);
+        });
+    }
+
+    /// Stores a record of the tile that runs, in place of what this tuning of another plan has stored.
+    pub(crate) fn keep_present(&self, tuning: &Tuning) {
+        let fresh = self.gemm.kernel_plan(self.device.target(), self.device.gpu(), self.problem.clone());
+        let time = tuning.trials.first().and_then(|trial| trial.time);
+        let Some((fresh, time)) = fresh.ok().zip(time) else { return };
+        let (tile, raster) = (&self.kernel.plan.tile, self.kernel.plan.raster);
+        if let Some((tile, _)) = fresh.choice.candidates().find(|(other, _)| same(other, tile)) {
+            let subject = self.gemm.subject(&self.device, &fresh, self.problem.shape);
+            // A directory that cannot be written has no record of the other tile either.
+            let _ = Record::new(tile, raster, time, None, tuning.rounds).keep(self.device.cache(), &subject);
+        }
+    }
+
     /// Takes the fastest tile, stores the record, and reports.
     fn settle(
         &mut self,
         fresh: &KernelPlan,
-        own: Vec<f64>,
+        [own, twin]: [Vec<f64>; 2],
         contenders: Vec<Contender>,
         others: Vec<Trial>,
         start: Instant,
     ) -> Result<Tuning, Error> {
         let rounds = own.len();
         let time = Spread::of(own.iter().copied());
-        let ratio = |c: &Contender| Spread::of(c.times.iter().zip(&own).map(|(theirs, ours)| theirs / ours));
-        let faster = |c: &Contender| ratio(c).filter(|r| r.high < 1.0 && r.median < WORTHWHILE).map(|r| r.median);
+        let over_own = |times: &[f64]| Spread::of(times.iter().zip(&own).map(|(theirs, ours)| theirs / ours));
+        let (ratio, twin) = (|c: &Contender| over_own(&c.times), over_own(&twin));
+        let least = twin.map_or(WORTHWHILE, |twin| twin.low.min(WORTHWHILE));
+        let faster = |c: &Contender| ratio(c).filter(|r| r.high < 1.0 && r.median < least).map(|r| r.median);
         let best = contenders.iter().enumerate().filter_map(|(i, c)| Some((i, faster(c)?)));
         let best = best.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(i, _)| i);
 
@@ -187,14 +228,10 @@ impl Plan {
             (self.kernel, self.launch) = (kernel, Arc::new(launch));
         }
         let gpu = self.device.name().to_owned();
-        let tuning = Tuning { gpu, shape: self.problem.shape, trials, rounds, elapsed: start.elapsed(), kept };
+        let tuning = Tuning { gpu, shape: self.problem.shape, trials, twin, rounds, elapsed: start.elapsed(), kept };
         self.tuning = Some(tuning.clone());
         Ok(tuning)
     }
-}
-
-fn driver(error: DriverError) -> DeviceError {
-    DeviceError::Driver { what: "time a kernel", error }
 }
 
 /// Whether two tiles are the same, apart from the number of blocks for which the compiler leaves registers.
@@ -219,85 +256,6 @@ fn compile(
         let plan = (!is_past(deadline)).then(|| fresh.with_tile(tile, raster, "to be compared")).flatten()?;
         Some(Kernel::of(plan, cache))
     })
-}
-
-/// The stream and memory with which tiles are compared.
-struct Bench<'b, 's, 'a> {
-    stream: &'b Arc<CudaStream>,
-    scratch: &'b mut Scratch<'s, 'a>,
-    plug: Option<CudaSlice<u8>>,
-    /// The results of the present kernel.
-    results: Vec<(DType, Vec<u8>)>,
-}
-
-impl Bench<'_, '_, '_> {
-    /// Runs the present kernel, stores its results, and returns the microseconds of a launch.
-    fn first_run(&mut self, launch: &Launch) -> Result<f64, Error> {
-        self.scratch.restore(self.stream)?;
-        launch.run(self.stream, &mut self.scratch.args())?;
-        self.results = self.scratch.download(self.stream)?;
-        self.burst(launch, 1)
-    }
-
-    /// The fault of another kernel or its results, if there is one.
-    fn check(&mut self, launch: &Launch) -> Result<Option<Outcome>, Error> {
-        self.scratch.restore(self.stream)?;
-        if let Err(error) = launch.run(self.stream, &mut self.scratch.args()) {
-            return Ok(Some(Outcome::Fails(Error::from(error).to_string())));
-        }
-        let got = self.scratch.download(self.stream)?;
-        let pairs = self.results.iter().zip(&got);
-        let how = pairs.into_iter().find_map(|((dtype, expected), (_, got))| disagreement(*dtype, expected, got));
-        Ok(how.map(Outcome::Disagrees))
-    }
-
-    /// Runs each kernel once a round, in a different order every time. Returns the present kernel's times.
-    fn rounds(
-        &mut self,
-        own: &Launch,
-        others: &mut [Contender],
-        launches: usize,
-        rounds: usize,
-        deadline: Option<Instant>,
-    ) -> Result<Vec<f64>, Error> {
-        let mut times = Vec::new();
-        for round in 0..rounds {
-            if round >= LEAST_ROUNDS && is_past(deadline) {
-                break;
-            }
-            // Updates in place would grow without limit.
-            self.scratch.restore(self.stream)?;
-            let count = others.len() + 1;
-            for turn in 0..count {
-                match (turn + round) % count {
-                    0 => times.push(self.burst(own, launches)?),
-                    at => {
-                        let time = self.burst(&others[at - 1].launch, launches)?;
-                        others[at - 1].times.push(time);
-                    }
-                }
-            }
-        }
-        Ok(times)
-    }
-
-    /// Microseconds of a launch, averaged over several back to back.
-    fn burst(&mut self, launch: &Launch, launches: usize) -> Result<f64, Error> {
-        let event = || self.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT)).map_err(driver);
-        let mut args = self.scratch.args();
-        for _ in 0..PLUGS {
-            if let Some(plug) = &mut self.plug {
-                self.stream.memset_zeros(plug).map_err(driver)?;
-            }
-        }
-        let start = event()?;
-        for _ in 0..launches {
-            launch.run(self.stream, &mut args)?;
-        }
-        let end = event()?;
-        let milliseconds = milliseconds(&start, &end)?;
-        Ok(f64::from(milliseconds) * 1e3 / launches as f64)
-    }
 }
 
 #[cfg(test)]
@@ -365,7 +323,7 @@ mod tests {
         let mut d = stream.alloc_zeros::<f16>(512 * 512).unwrap();
         let mut all = DeviceArgs::new().input("a", &ones).input("b", &ones).input("bias", &ones).output("d", &mut d);
         let Ok(mut scratch) = Scratch::new(&plan.launch, &stream, &mut all) else { panic!("no scratch memory") };
-        let mut bench = Bench { stream: &stream, scratch: &mut scratch, plug: None, results: Vec::new() };
+        let mut bench = Bench::new(&stream, &mut scratch);
         assert!(bench.first_run(&plan.launch).unwrap() > 0.0);
         assert_eq!(bench.check(&plan.launch).unwrap(), None);
         let expected = std::mem::take(&mut bench.results);
@@ -374,7 +332,8 @@ mod tests {
         drop(all);
         let mut few = DeviceArgs::new().input("a", &ones).input("b", &ones).output("d", &mut d);
         let Ok(mut scratch) = Scratch::new(&wrong.launch, &stream, &mut few) else { panic!("no scratch memory") };
-        let mut bench = Bench { stream: &stream, scratch: &mut scratch, plug: None, results: expected };
+        let mut bench = Bench::new(&stream, &mut scratch);
+        bench.results = expected;
         let outcome = bench.check(&wrong.launch).unwrap();
         assert!(matches!(&outcome, Some(Outcome::Disagrees(how)) if how.contains("262144 of 262144")), "{outcome:?}");
         let outcome = bench.check(&plan.launch).unwrap();

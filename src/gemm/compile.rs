@@ -78,12 +78,14 @@ impl Kernel {
         }
         let mut best: Option<Kernel> = None;
         loop {
-            let compiled = plan.source().map_err(Error::from).and_then(|source| {
-                let cubin = cache.compile(&source, &plan.target, &Options::new()).map_err(|e| blame(&plan, e))?;
-                Ok((source, cubin))
-            });
+            let source = plan.source()?;
+            let compiled = match cache.compile(&source, &plan.target, &Options::new()) {
+                // Without a kernel so far any other form of the plan is better.
+                Err(error) if best.is_none() && error.ran_out_of_registers() && (plan.roll() || plan.relax()) => continue,
+                compiled => compiled.map_err(|error| blame(&plan, error)),
+            };
             let (source, cubin) = match (compiled, &best) {
-                (Ok(compiled), _) => compiled,
+                (Ok(cubin), _) => (source, cubin),
                 // A kernel that spills still works.
                 (Err(error), Some(best)) => {
                     tracing::warn!(entry = best.source.entry(), %error, "a kernel whose registers ran out stays as it is");

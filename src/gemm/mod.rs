@@ -4,6 +4,8 @@
 mod asked;
 #[cfg(feature = "cuda")]
 mod autotune;
+#[cfg(feature = "cuda")]
+mod bench;
 #[cfg(feature = "jit")]
 mod compile;
 mod conv;

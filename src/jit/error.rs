@@ -100,6 +100,12 @@ fn after_colon(log: &str) -> String {
 }
 
 impl JitError {
+    /// Whether ptxas found no registers of some kind for a source that is right.
+    pub fn ran_out_of_registers(&self) -> bool {
+        let JitError::Compile(failure) = self else { return false };
+        failure.errors().any(|message| message.code.as_deref() == Some("C7600"))
+    }
+
     /// The same error with the request, if the cure is to compile the kernel elsewhere.
     pub(crate) fn asked_for(mut self, asked: impl FnOnce() -> Asked) -> JitError {
         if let JitError::NotFound(NotFound { asked: place, .. }) | JitError::Denied(Denied { asked: place, .. }) = &mut self {

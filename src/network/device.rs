@@ -3,12 +3,14 @@
 use super::fuse::{Access, FuseError, Fused, Kernel};
 use super::graph::EdgeId;
 use super::network::Network;
+use super::replay::Replays;
 use super::tensor::Tensor;
 use crate::args::{IntoTensor, Tensor as ArgTensor};
 use crate::device::{Device, DeviceArgs, DeviceError};
 use crate::error::Error;
 use crate::gemm::{Plan, Wanted, precompile};
 use crate::ir::name::{meant, word};
+use crate::parallel::both;
 use crate::plan::Problem;
 use crate::problem::Attention;
 use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DriverError};
@@ -75,8 +77,10 @@ impl fmt::Display for Nodes<'_> {
 ///
 /// Tensors between kernels, and outputs, lie in an arena that belongs to the plan. So an output is valid until the next run.
 pub struct NetworkPlan {
-    fused: Fused,
-    plans: Vec<Plan>,
+    /// Before the plans: graphs go before their kernels.
+    pub(super) replays: Replays,
+    pub(super) fused: Fused,
+    pub(super) plans: Vec<Plan>,
     constants: HashMap<EdgeId, CudaSlice<u8>>,
     arena: CudaSlice<u8>,
 }
@@ -87,12 +91,12 @@ impl fmt::Debug for NetworkPlan {
     }
 }
 
-fn driver(what: &'static str) -> impl Fn(DriverError) -> NetworkPlanError {
+pub(super) fn driver(what: &'static str) -> impl Fn(DriverError) -> NetworkPlanError {
     move |error| DeviceError::Driver { what, error }.into()
 }
 
 /// The problem of a kernel, with the strides of its arguments and the alignment of their addresses.
-fn problem(kernel: &Kernel) -> Problem {
+pub(super) fn problem(kernel: &Kernel) -> Problem {
     let mut problem = Problem::from(kernel.shape);
     for Access { name, dtype, offset, ld, batch_stride, .. } in &kernel.accesses {
         if kernel.gemm.epilogue().checked().argument(name).is_none() && !matches!(name.as_str(), "a" | "b" | Attention::KEYS) {
@@ -141,25 +145,21 @@ impl Network {
                 Wanted { gemm, target, gpu, problem: problem(kernel) }
             })
             .collect();
-        let total = wanted.len();
-        precompile(device.cache(), &wanted, 0, |_, _| compiled(total));
-        let mut plans = Vec::new();
-        for kernel in fused.kernels() {
-            let plan = kernel.gemm.plan(device, problem(kernel));
-            plans.push(plan.map_err(|error| failed(&fused, kernel, error))?);
-        }
-        let stream = device.context().default_stream();
-        let read: HashSet<EdgeId> = fused.kernels().flat_map(|kernel| &kernel.accesses).map(|access| access.edge).collect();
-        let mut constants = HashMap::new();
-        let outputs = fused.network().graph().outputs().iter().map(|(_, edge)| fused.root(*edge));
-        for edge in read.into_iter().chain(outputs) {
-            if let Some(tensor) = fused.network().graph().constant(edge) {
-                constants.insert(edge, upload(&stream, tensor)?);
-            }
-        }
+        let (total, stream) = (wanted.len(), device.context().default_stream());
+        // Constants are copied while kernels are read and loaded.
+        let (constants, plans) = both(
+            || constants(&fused, &stream),
+            || {
+                precompile(device.cache(), &wanted, 0, |_, _| compiled(total));
+                let plan =
+                    |kernel: &Kernel| kernel.gemm.plan(device, problem(kernel)).map_err(|error| failed(&fused, kernel, error));
+                fused.kernels().map(plan).collect::<Result<Vec<_>, _>>()
+            },
+        );
+        let (plans, constants) = (plans?, constants?);
         let arena = stream.alloc_zeros(fused.memory().peak.max(1)).map_err(driver("allocate the arena of a network"))?;
         stream.synchronize().map_err(driver("copy the constants of a network"))?;
-        Ok(NetworkPlan { fused, plans, constants, arena })
+        Ok(NetworkPlan { replays: Replays::default(), fused, plans, constants, arena })
     }
 
     /// [`plan_with`](Network::plan_with) without a listener.
@@ -169,6 +169,16 @@ impl Network {
     pub fn plan(&self, device: &Device, extents: &[(&str, usize)]) -> Result<NetworkPlan, NetworkPlanError> {
         self.plan_with(device, extents, |_| ())
     }
+}
+
+/// Copies what kernels read of the network's constants, and outputs that are constants, to the device.
+fn constants(fused: &Fused, stream: &Arc<CudaStream>) -> Result<HashMap<EdgeId, CudaSlice<u8>>, NetworkPlanError> {
+    let graph = fused.network().graph();
+    let read: HashSet<EdgeId> = fused.kernels().flat_map(|kernel| &kernel.accesses).map(|access| access.edge).collect();
+    let outputs = graph.outputs().iter().map(|(_, edge)| fused.root(*edge));
+    let of = |edge: EdgeId| Some((edge, graph.constant(edge)?));
+    let wanted = read.into_iter().chain(outputs).filter_map(of);
+    wanted.map(|(edge, tensor)| Ok((edge, upload(stream, tensor)?))).collect()
 }
 
 /// The memory of a tensor on the device.
@@ -232,10 +242,12 @@ impl NetworkPlan {
     /// multiple of 16, as fresh memory is. Waits for nothing, and may be captured into a CUDA graph once it has run on
     /// the stream.
     ///
+    /// [`replay`](NetworkPlan::replay) makes a CUDA graph of runs that repeat.
+    ///
     /// # Errors
     /// If an input is missing, unknown or has another size; nothing was launched then. If a launch fails.
     pub fn execute(&mut self, stream: &Arc<CudaStream>, inputs: &[(&str, &CudaSlice<u8>)]) -> Result<(), NetworkPlanError> {
-        self.execute_kernels(stream, inputs, 0..usize::MAX)
+        self.run_or_replay(stream, inputs)
     }
 
     /// [`execute`](NetworkPlan::execute) for some of the kernels, which find what the last run left: to time them one by one.
@@ -248,10 +260,23 @@ impl NetworkPlan {
         inputs: &[(&str, &CudaSlice<u8>)],
         which: Range<usize>,
     ) -> Result<(), NetworkPlanError> {
+        let run = &mut |_: usize, plan: &mut Plan, args: &mut DeviceArgs<'_>| plan.execute(stream, args);
+        self.each(inputs, which, run)
+    }
+
+    /// Calls `run` with some of the kernels, in order: with the number, the plan and the arguments of each.
+    ///
+    /// # Errors
+    /// As [`execute`](NetworkPlan::execute), or what `run` returns.
+    pub(super) fn each(
+        &mut self,
+        inputs: &[(&str, &CudaSlice<u8>)],
+        which: Range<usize>,
+        run: &mut dyn FnMut(usize, &mut Plan, &mut DeviceArgs<'_>) -> Result<(), Error>,
+    ) -> Result<(), NetworkPlanError> {
         let given = self.admitted(inputs)?;
-        let NetworkPlan { fused, plans, constants, arena } = self;
-        let kernels = fused.kernels().zip(plans).enumerate().filter(|(at, _)| which.contains(at));
-        for (kernel, plan) in kernels.map(|(_, kernel)| kernel) {
+        let NetworkPlan { fused, plans, constants, arena, .. } = self;
+        for (at, (kernel, plan)) in fused.kernels().zip(plans).enumerate().filter(|(at, _)| which.contains(at)) {
             let mut places: Vec<(EdgeId, usize, usize)> = kernel
                 .accesses
                 .iter()
@@ -288,7 +313,7 @@ impl NetworkPlan {
                 for (access, part) in &mut parts {
                     args = args.output(&access.name, strided(ArgTensor::of_device_bytes(access.dtype, part), access));
                 }
-                plan.execute(stream, &mut args)
+                run(at, plan, &mut args)
             };
             let mut whole = arena.slice_mut(..);
             cut(&mut whole, 0, &places, Vec::new(), &mut launch).map_err(|error| failed(fused, kernel, error))?;
@@ -297,7 +322,10 @@ impl NetworkPlan {
     }
 
     /// The inputs by their edges, if they are those of the network.
-    fn admitted<'a>(&self, inputs: &[(&str, &'a CudaSlice<u8>)]) -> Result<HashMap<EdgeId, &'a CudaSlice<u8>>, NetworkPlanError> {
+    pub(super) fn admitted<'a>(
+        &self,
+        inputs: &[(&str, &'a CudaSlice<u8>)],
+    ) -> Result<HashMap<EdgeId, &'a CudaSlice<u8>>, NetworkPlanError> {
         let network = self.fused.network();
         let graph = network.graph();
         let wrong = |name: &str, why: String| NetworkPlanError::Input { name: name.to_owned(), why };

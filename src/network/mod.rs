@@ -102,7 +102,11 @@ pub mod onnx;
 pub mod operator;
 mod pass;
 mod print;
+#[cfg(feature = "cuda")]
+mod replay;
 mod tensor;
+#[cfg(feature = "cuda")]
+mod tune;
 mod types;
 
 pub use attribute::{Attribute, AttributeType, Attributes};
@@ -120,4 +124,6 @@ pub use network::Network;
 pub use operator::Operator;
 pub use pass::Simplified;
 pub use tensor::Tensor;
+#[cfg(feature = "cuda")]
+pub use tune::{KernelTuning, NetworkTuning};
 pub use types::{Dim, IntoDims, Type};

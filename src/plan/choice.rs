@@ -1,5 +1,6 @@
 //! What was chosen, with a reason for everything that was not.
 
+use crate::ir::name::{meant, word};
 use crate::plan::{Considered, Reason, Tile, Verdict};
 use serde::Serialize;
 use std::fmt;
@@ -18,6 +19,20 @@ pub struct Choice {
     /// The other tiles that fit, the best first.
     #[serde(skip)]
     others: Vec<(Tile, i32)>,
+}
+
+/// No tile has a name, or the one that has it does not fit the problem.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no tile `{}` fits this problem{}; `explain()` lists those that do",
+    word(name),
+    meant(name, fitting.iter().map(String::as_str))
+)]
+pub struct UnknownTile {
+    /// The name.
+    pub name: String,
+    /// The names of the tiles that fit, the best first.
+    pub fitting: Vec<String>,
 }
 
 impl Choice {
@@ -49,6 +64,19 @@ impl Choice {
     /// measures these with [`Gemm::tile`](crate::Gemm::tile).
     pub fn candidates(&self) -> impl Iterator<Item = (Tile, i32)> + '_ {
         self.chosen.into_iter().chain(self.others.iter().copied())
+    }
+
+    /// The tile with a name, as `explain` prints it: `"sm80 128x128x32, 4 stages, 2x2 warps"`. For
+    /// [`Gemm::tile`](crate::Gemm::tile).
+    ///
+    /// # Errors
+    /// If no tile of that name fits the problem.
+    pub fn named(&self, name: &str) -> Result<Tile, UnknownTile> {
+        let named = |(tile, _): (Tile, i32)| Some(tile).filter(|tile| tile.to_string() == name);
+        self.candidates().find_map(named).ok_or_else(|| UnknownTile {
+            name: name.to_owned(),
+            fitting: self.candidates().map(|(tile, _)| tile.to_string()).collect(),
+        })
     }
 
     /// The same tiles, each with its estimated time in hundredths of the chosen one's.

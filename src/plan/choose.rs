@@ -17,7 +17,11 @@ use crate::plan::{Considered, Mainloop, Parts, Reason, Tile, rows};
 pub(super) fn choose(mainloop: Mainloop, request: &TileRequest<'_>, choice: &mut Choice) {
     let rules = mainloop.rules();
     let candidates = match request.preferences.tile {
-        Some(tile) => vec![Tried { tile, obstacle: None, time: None }],
+        Some(tile) => {
+            let other = tile.mainloop();
+            let obstacle = (other != mainloop).then(|| format!("is a tile of {other}, and {mainloop} was asked for"));
+            vec![Tried { tile, obstacle, time: None }]
+        }
         None => rules.candidates(request),
     };
     // The tiles that fit, with their estimated times.

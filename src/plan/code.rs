@@ -10,10 +10,12 @@
 //!
 //! The counts are estimates in machine instructions, from the `code` column of the tables.
 
-use crate::dtype::ValueType;
+use crate::dtype::{DType, ValueType};
 use crate::ir::{CustomOp, Node, Op};
 use crate::plan::epilogue::program::{Instr, Phase, Program, Store};
-use crate::plan::{InstrKind, PlannedCount, Stage, Tile};
+use crate::plan::{InstrKind, Item, PlannedCount, Stage, Tile};
+use crate::problem::{GradientOf, Operation};
+use crate::target::Target;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -29,6 +31,10 @@ const CALL: u32 = 5;
 
 /// Instructions that move an element between memory and a value.
 const ACCESS: u32 = 2;
+
+/// Instructions that round a number to eight bits, and read one, where the target has no instruction for that.
+const NARROWED: usize = 16;
+const WIDENED: usize = 5;
 
 /// Instructions of inlined code beyond which functions of medium length are called.
 const INLINED: usize = 6000;
@@ -56,13 +62,68 @@ pub(super) struct Price {
     pub sum: f64,
 }
 
-/// The estimated compile time of a kernel, on the machine on which the prices were measured.
-pub(super) fn compile_time(tile: &Tile, instructions: usize, program: &Program) -> Duration {
-    let Price { kernel, thousand, store, word, sum } = tile.rules().price(tile);
-    let of = |price: f64, count: usize| price * count as f64;
+/// What a kernel costs the compiler depends on.
+pub(in crate::plan) struct Priced<'a> {
+    pub tile: &'a Tile,
+    pub operation: Operation,
+    pub alignment: [usize; 2],
+    pub strip: usize,
+    pub target: Target,
+    pub program: &'a Program,
+    pub code: &'a Code,
+    pub fast_math: bool,
+}
+
+/// The estimated compile time of a kernel, on the machine on which the prices were measured. Scores of an attention add
+/// instructions.
+pub(super) fn compile_time(of: &Priced<'_>, of_scores: usize) -> Duration {
+    let Price { kernel, thousand, store, word, sum } = of.tile.rules().price(of);
+    let Priced { program, code, .. } = *of;
+    let times = |price: f64, count: usize| price * count as f64;
     let words = program.reductions.iter().map(|reduction| reduction.monoid.words(reduction.value)).sum();
-    let ends = of(store, program.stores.len()) + of(word, words) + of(sum, program.sums.len());
-    Duration::from_secs_f64((kernel + of(thousand, instructions) / 1e3 + ends) / 1e3)
+    let ends = times(store, program.stores.len()) + times(word, words) + times(sum, program.sums.len());
+    let instructions = code.instructions + of_scores + of.unseen();
+    Duration::from_secs_f64((kernel + times(thousand, instructions) / 1e3 + ends) / 1e3)
+}
+
+/// Instructions that an element of an operand takes to become a number to multiply. Assembly takes the compiler long, too.
+pub(in crate::plan) const fn widening(dtype: DType) -> usize {
+    match dtype {
+        DType::F32 | DType::F64 | DType::I32 => 0,
+        DType::E4M3 => 6,
+        DType::E5M2 | DType::I8 => 2,
+        DType::I4 | DType::U4 => 3,
+        _ => 1,
+    }
+}
+
+impl Priced<'_> {
+    /// What [`widening`] says of an operand.
+    pub fn widening(&self, operand: usize) -> usize {
+        widening(self.operation.dtypes()[operand])
+    }
+
+    /// One of three prices if images are read: by a convolution, by the gradient of its images, or by that of its filters.
+    pub fn images(&self, [forward, of_images, of_filters]: [f64; 3]) -> f64 {
+        match self.operation.patches().map(|patches| patches.gradient) {
+            None => 0.0,
+            Some(None) => forward,
+            Some(Some(GradientOf::Images)) => of_images,
+            Some(Some(GradientOf::Filters)) => of_filters,
+        }
+    }
+
+    /// Instructions of the visits that [`Code::instructions`] does not count: those that stages of reductions repeat, and
+    /// conversions of eight bits for which the target has no instruction.
+    pub fn unseen(&self) -> usize {
+        let Priced { tile, strip, program, code, fast_math, target, .. } = *self;
+        let copies = tile.rules().copies(tile, strip, program.splits_epilogue(fast_math)).visit;
+        let repeated = program.repeated(code, fast_math);
+        let stored = program.matrix_stores().filter(|(_, store)| store.operand.dtype.is_float8()).count();
+        let loaded = program.loads_of(Phase::Visit).filter(|(_, _, operand)| operand.dtype == DType::E4M3).count();
+        let converted = if target.has_float8() { 0 } else { NARROWED * stored + WIDENED * loaded };
+        (copies * code.visit_unroll).div_ceil(strip) * (repeated + converted)
+    }
 }
 
 /// The layout of an epilogue's code in a kernel.
@@ -165,7 +226,21 @@ impl Program {
 
     /// Instructions of one element of a phase.
     fn length(&self, phase: Phase, code: &Code, fast_math: bool) -> usize {
-        let of_step = |step: usize| match &self.steps[step].kind {
+        let steps = (0..self.steps.len()).filter(|s| self.steps[*s].phase == phase);
+        let steps: usize = steps.map(|step| self.step_length(step, code, fast_math)).sum();
+        let ends = if phase == Phase::Visit {
+            let inside = self.stages.iter().flat_map(|stage| &stage.reductions).map(|r| r.monoid.cost());
+            let reductions: u32 = self.reductions.iter().map(|r| r.monoid.cost()).chain(inside).sum();
+            (reductions + ACCESS * self.stores.len() as u32 + PlannedCount::COST * self.counts.len() as u32) as usize
+        } else {
+            0
+        };
+        steps + ends
+    }
+
+    /// Instructions of one step, for one element.
+    fn step_length(&self, step: usize, code: &Code, fast_math: bool) -> usize {
+        let length = match &self.steps[step].kind {
             InstrKind::Apply { op, .. } => match self.inlined(step, fast_math) {
                 Some(op) if code.calls.contains(&op) => CALL,
                 Some(op) => op.row().code,
@@ -179,15 +254,16 @@ impl Program {
             InstrKind::Gather { .. } => Node::GATHER_COST,
             _ => 0,
         };
-        let steps: usize = (0..self.steps.len()).filter(|s| self.steps[*s].phase == phase).map(|s| of_step(s) as usize).sum();
-        let ends = if phase == Phase::Visit {
-            let inside = self.stages.iter().flat_map(|stage| &stage.reductions).map(|r| r.monoid.cost());
-            let reductions: u32 = self.reductions.iter().map(|r| r.monoid.cost()).chain(inside).sum();
-            (reductions + ACCESS * self.stores.len() as u32 + PlannedCount::COST * self.counts.len() as u32) as usize
-        } else {
-            0
-        };
-        steps + ends
+        length as usize
+    }
+
+    /// Instructions of one element that several stages repeat: each stage computes from the accumulator what it takes.
+    fn repeated(&self, code: &Code, fast_math: bool) -> usize {
+        let mut lists = vec![0usize; self.steps.len()];
+        for items in self.stages.iter().map(|stage| &stage.visit).chain([&self.visit]) {
+            Item::walk(items, &mut |step| lists[step] += 1);
+        }
+        (0..self.steps.len()).map(|step| lists[step].saturating_sub(1) * self.step_length(step, code, fast_math)).sum()
     }
 
     /// Whether a launch has to pass an argument to the kernel.

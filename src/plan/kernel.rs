@@ -3,7 +3,7 @@
 use crate::check::Argument;
 use crate::dtype::{DType, ValueType};
 use crate::ir::Operand;
-use crate::plan::code::{self, Code};
+use crate::plan::code::{self, Code, Priced};
 use crate::plan::epilogue::workspace::Publishing;
 use crate::plan::launch::attention;
 use crate::plan::mainloop::patches;
@@ -117,7 +117,8 @@ impl KernelPlan {
     /// The estimated compile time of the kernel, on a processor like the one on which the estimate was fitted.
     pub fn compile_time(&self) -> Duration {
         let of_scores = self.scores.as_ref().map_or(0, |scores| scores.code.instructions);
-        code::compile_time(&self.tile, self.code.instructions + of_scores, &self.program)
+        let &KernelPlan { ref tile, operation, alignment, strip, target, ref program, ref code, fast_math, .. } = self;
+        code::compile_time(&Priced { tile, operation, alignment, strip, target, program, code, fast_math }, of_scores)
     }
 
     /// A model's estimate for one of Hopper's tiles on a shape, in cycles; infinity for tiles of other mainloops.

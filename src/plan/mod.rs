@@ -25,7 +25,7 @@ mod transposed;
 mod verdict;
 
 pub use crate::pass::Interim;
-pub use choice::Choice;
+pub use choice::{Choice, UnknownTile};
 pub use code::Code;
 pub(crate) use epilogue::operand_sums::MOST_PARTS;
 pub use epilogue::operand_sums::OperandSum;

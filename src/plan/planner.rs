@@ -300,6 +300,18 @@ impl KernelPlan {
         self.choice.retreat(&self.tile).map(|(tile, raster)| self.set_tile(tile, raster, MOST_CHUNK)).is_some()
     }
 
+    /// Computes the elements of a strip one after the other, where the compiler gives up. ptxas 13.0 finds no predicates for some
+    /// strips with many conditions of each element, on every target and at every level of optimisation. False where they are
+    /// already, and on Hopper, whose visits index registers.
+    pub fn roll(&mut self) -> bool {
+        if self.staging.is_some() || self.strip == 1 || self.code.is_rolled(self.strip) {
+            return false;
+        }
+        self.code.visit_unroll = 1;
+        self.choice.relaxed(&self.tile, "with a strip's elements in a loop");
+        true
+    }
+
     /// Changes to a tile that fits, with chunks of at most `widest` columns, with everything that depends on it.
     fn set_tile(&mut self, tile: Tile, raster: i32, widest: usize) {
         let scores = self.scores.as_ref();

@@ -1,6 +1,8 @@
 //! Whether two kernels computed the same result: to the bit, or within the rounding of another order.
 
 use crate::dtype::{DType, ValueType};
+use crate::parallel;
+use std::ops::Range;
 
 /// One element in so many may differ arbitrarily: a comparison or a cast in an epilogue may change sides at its
 /// threshold.
@@ -8,6 +10,9 @@ const OUTLIERS: usize = 100_000;
 
 /// Elements compared together: whole bytes of bit masks.
 const CHUNK: usize = 4096;
+
+/// Elements that a thread compares at a time.
+const PIECE: usize = 256 * CHUNK;
 
 /// The largest distance of two results, relative to the elements.
 fn tolerance(dtype: DType) -> f64 {
@@ -33,40 +38,56 @@ pub(crate) fn disagreement(dtype: DType, expected: &[u8], got: &[u8]) -> Option<
     let relative = tolerance(dtype);
     // Where K elements cancel, the rest is as uncertain as they were large.
     let absolute = if dtype.value_type() == ValueType::I32 { 1.0 } else { largest(dtype, expected) * relative / 8.0 };
-    let (mut wrong, mut worst) = (0, None);
-    let (mut x, mut y) = ([0.0; CHUNK], [0.0; CHUNK]);
-    for start in (0..count).step_by(CHUNK) {
-        let end = (start + CHUNK).min(count);
-        let bytes = dtype.bytes(start)..dtype.bytes(end);
-        if expected[bytes.clone()] == got[bytes] {
-            continue;
-        }
-        let (x, y) = (&mut x[..end - start], &mut y[..end - start]);
-        dtype.read_wide(expected, start, x);
-        dtype.read_wide(got, start, y);
-        for (i, (x, y)) in x.iter().zip(&*y).enumerate() {
-            let same = x == y || (x.is_nan() && y.is_nan());
-            let near = (x - y).abs() <= relative * x.abs().max(y.abs()) + absolute && x.is_finite() && y.is_finite();
-            if !same && !near {
+    let differ = |x: f64, y: f64| {
+        let same = x == y || (x.is_nan() && y.is_nan());
+        let near = (x - y).abs() <= relative * x.abs().max(y.abs()) + absolute && x.is_finite() && y.is_finite();
+        !same && !near
+    };
+    let pieces = in_pieces(count, |elements| {
+        let (mut wrong, mut worst) = (0, None);
+        let (mut x, mut y) = ([0.0; CHUNK], [0.0; CHUNK]);
+        for (start, end) in chunks(elements) {
+            let bytes = dtype.bytes(start)..dtype.bytes(end);
+            if expected[bytes.clone()] == got[bytes] {
+                continue;
+            }
+            let (x, y) = (&mut x[..end - start], &mut y[..end - start]);
+            dtype.read_wide(expected, start, x);
+            dtype.read_wide(got, start, y);
+            for (i, (x, y)) in x.iter().zip(&*y).enumerate().filter(|(_, (x, y))| differ(**x, **y)) {
                 wrong += 1;
                 worst.get_or_insert((start + i, *x, *y));
             }
         }
-    }
-    let (at, x, y) = worst?;
+        (wrong, worst)
+    });
+    let wrong: usize = pieces.iter().map(|(wrong, _)| wrong).sum();
+    let (at, x, y) = pieces.into_iter().find_map(|(_, worst)| worst)?;
     (wrong > count / OUTLIERS).then(|| format!("{wrong} of {count} elements, the first at {at}: {y} for {x}"))
 }
 
 fn largest(dtype: DType, bytes: &[u8]) -> f64 {
-    let mut largest = 0f64;
-    let mut chunk = [0.0; CHUNK];
-    let count = dtype.elements(bytes.len());
-    for start in (0..count).step_by(CHUNK) {
-        let chunk = &mut chunk[..CHUNK.min(count - start)];
-        dtype.read_wide(bytes, start, chunk);
-        largest = chunk.iter().filter(|x| x.is_finite()).fold(largest, |largest, x| largest.max(x.abs()));
-    }
-    largest
+    let of_piece = |elements| {
+        let (mut largest, mut chunk) = (0f64, [0.0; CHUNK]);
+        for (start, end) in chunks(elements) {
+            let chunk = &mut chunk[..end - start];
+            dtype.read_wide(bytes, start, chunk);
+            largest = chunk.iter().filter(|x| x.is_finite()).fold(largest, |largest, x| largest.max(x.abs()));
+        }
+        largest
+    };
+    in_pieces(dtype.elements(bytes.len()), of_piece).into_iter().fold(0.0, f64::max)
+}
+
+/// What `work` says of each piece of some elements, on all cores: results have hundreds of megabytes.
+fn in_pieces<T: Send>(count: usize, work: impl Fn(Range<usize>) -> T + Sync) -> Vec<T> {
+    parallel::map(count.div_ceil(PIECE), parallel::cores(), |at| work(at * PIECE..((at + 1) * PIECE).min(count)))
+}
+
+/// The chunks of some elements.
+fn chunks(elements: Range<usize>) -> impl Iterator<Item = (usize, usize)> {
+    let end = elements.end;
+    elements.step_by(CHUNK).map(move |start| (start, (start + CHUNK).min(end)))
 }
 
 #[cfg(test)]
@@ -89,8 +110,11 @@ mod tests {
         for (dtype, near, far) in
             [(F16, 1.001, 1.003), (BF16, 1.0078125, 1.03), (F32, 1.00005, 1.0005), (F64, 1.0 + 5e-13, 1.0 + 1e-11)]
         {
-            assert!(!wrong(dtype, &[1.0, -3.0], &[near, -3.0]), "{dtype}");
-            assert!(wrong(dtype, &[1.0, -3.0], &[far, -3.0]) && wrong(dtype, &[1.0, -3.0], &[1.0, 3.0]), "{dtype}");
+            for scale in [1.0, 1024.0] {
+                let wrong = |of: [f64; 2], got: [f64; 2]| wrong(dtype, &of.map(|x| x * scale), &got.map(|x| x * scale));
+                assert!(!wrong([1.0, -3.0], [near, -3.0]), "{dtype}");
+                assert!(wrong([1.0, -3.0], [far, -3.0]) && wrong([1.0, -3.0], [1.0, 3.0]), "{dtype}");
+            }
         }
         assert!(!wrong(F32, &[1000.0, 0.0], &[1000.0, 0.01]), "cancellation");
         assert!(wrong(F32, &[1000.0, 0.0], &[1000.0, 0.02]));
@@ -117,5 +141,15 @@ mod tests {
         }
         let text = disagreement(Bool, &bytes(Bool, &expected), &bytes(Bool, &got)).unwrap();
         assert_eq!(text, "4 of 300000 elements, the first at 0: 1 for 0");
+    }
+
+    #[test]
+    fn several_threads_say_what_one_would() {
+        let far = vec![0.0; PIECE + 3];
+        let mut got = far.clone();
+        (got[7], got[PIECE], got[PIECE + 2]) = (2.0, 3.0, 4.0);
+        got[100..111].fill(1.0);
+        let text = disagreement(F32, &bytes(F32, &far), &bytes(F32, &got)).unwrap();
+        assert_eq!(text, format!("14 of {} elements, the first at 7: 2 for 0", PIECE + 3), "pieces on several threads");
     }
 }

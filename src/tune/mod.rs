@@ -48,8 +48,8 @@ impl Autotune {
         Autotune { rounds: count.max(1), ..self }
     }
 
-    /// The time limit for everything, compiling included. A tile that is not compiled in the first half is not tried.
-    /// Rounds end with the second half, except the first three.
+    /// The time limit for everything, compiling included. A tile that is not compiled in the first half is not tried, nor one
+    /// that has not run in the first three quarters. Rounds end with the time, except the first three.
     #[must_use]
     pub fn budget(self, time: Duration) -> Autotune {
         Autotune { budget: time, ..self }
@@ -86,8 +86,8 @@ pub enum Outcome {
     Stays,
     /// It ran before, and another one is faster.
     Replaced,
-    /// It is the fastest of the tiles that are faster than the present one by more than the spread. It runs from now
-    /// on.
+    /// It is the fastest of the tiles that are faster than the present one by more than the spread, and than the present one
+    /// differs from itself. It runs from now on.
     Wins,
     /// It is not faster by more than the spread, or not the fastest.
     Loses,
@@ -138,6 +138,8 @@ pub struct Tuning {
     pub shape: Shape,
     /// Every tile in every order. The tile that ran before comes first.
     pub trials: Vec<Trial>,
+    /// The time of the present tile over its own in the same round: what a measurement can tell apart.
+    pub twin: Option<Spread>,
     /// Rounds in which each was timed.
     pub rounds: usize,
     /// The duration of the search.
@@ -155,7 +157,7 @@ impl Tuning {
 
 impl fmt::Display for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Tuning { gpu, shape, trials, rounds, elapsed, kept } = self;
+        let Tuning { gpu, shape, trials, twin, rounds, elapsed, kept } = self;
         let seconds = elapsed.as_secs_f64();
         writeln!(f, "tuned         {shape} on {gpu}: {} trials, {rounds} rounds, {seconds:.1} s", trials.len())?;
         for trial in trials {
@@ -169,6 +171,9 @@ impl fmt::Display for Tuning {
                 write!(f, "{median:.3} [{low:.3}, {high:.3}] of the present one, ")?;
             }
             writeln!(f, "{}", trial.outcome)?;
+        }
+        if let Some(Spread { low, median, high }) = twin {
+            writeln!(f, "  the present one twice: {median:.3} [{low:.3}, {high:.3}]")?;
         }
         match kept {
             Ok(place) => writeln!(f, "  kept in {place}"),

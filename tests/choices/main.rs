@@ -1,4 +1,4 @@
-//! The choice for a problem: tile, schedule, raster, split, and staged operands.
+//! The choice for a problem: tile, schedule, raster, split, staged operands, and how long the kernel is estimated to compile.
 //!
 //! `choices.txt` is a table. The text before the first `|` of a line is a problem; the rest is its plan. A changed
 //! estimate shows there as the problems whose kernel it changes. No test can say that another choice is *wrong*, but
@@ -205,7 +205,7 @@ fn words(plan: &KernelPlan) -> String {
     if let Some(split) = &plan.split {
         let _ = write!(out, " | split {} into {}", split.parts, plan.tile);
     }
-    let _ = write!(out, " | strip {}", product.strip);
+    let _ = write!(out, " | strip {} | {} ms", product.strip, product.compile_time().as_millis());
     let flags = [
         ("transposed", product.transposed),
         ("copied", product.repack.is_some()),

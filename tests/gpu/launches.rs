@@ -1,11 +1,11 @@
 //! Launches: arguments in any order and number, nothing allocated, streams of every kind.
 
-use crate::rig::gpu;
+use crate::rig::{capturing, gpu};
 use half::f16;
 use postlude::build::recipes;
+use postlude::cudarc::driver::CudaStream;
 use postlude::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
-use postlude::cudarc::driver::{CudaContext, CudaStream};
-use postlude::device::{Device, DeviceArgs, DeviceError};
+use postlude::device::{DeviceArgs, DeviceError};
 use postlude::gemm::Plan;
 use postlude::ir::Order;
 use postlude::jit::{Cache, Origin};
@@ -74,14 +74,9 @@ fn a_launch_allocates_nothing() {
 #[test]
 fn a_captured_chain_replays() {
     // Each launch reads the previous launch's output, inside a replay and from one replay to the next.
-    let Some(device) = gpu() else { return };
-    let context = CudaContext::new(device.ordinal()).unwrap();
-    // SAFETY: everything of this context happens on one stream, in order.
-    unsafe { context.disable_event_tracking() };
-    let device = Device::of(&context).unwrap();
+    let Some((device, stream)) = capturing() else { return };
     let shape = Shape::new(512, 256, 1);
     let epilogue = Epilogue::build(|e| e.store("d", e.acc() + 1.0, F16)).unwrap();
-    let stream = context.new_stream().unwrap();
     for allow in [true, false] {
         let mut plan = Gemm::new(F16, TN, &epilogue).programmatic_launch(allow).plan(&device, shape).unwrap();
         let one = stream.clone_htod(&vec![f16::ONE; 256]).unwrap();
@@ -113,14 +108,9 @@ fn a_captured_chain_replays() {
 #[test]
 fn blocks_in_step_run_captured_and_not() {
     // Launches that are captured have nothing to count with; the others have. Nobody waits for ever, and nothing is lost.
-    let Some(device) = gpu() else { return };
-    let context = CudaContext::new(device.ordinal()).unwrap();
-    // SAFETY: everything of this context happens on one stream, in order.
-    unsafe { context.disable_event_tracking() };
-    let device = Device::of(&context).unwrap();
+    let Some((device, stream)) = capturing() else { return };
     let shape = Shape::new(4096, 2048, 64);
     let epilogue = Epilogue::build(|e| e.store("d", e.acc() + e.load("c", F16), F16)).unwrap();
-    let stream = context.new_stream().unwrap();
     let plan = Gemm::new(F16, TN, &epilogue).lockstep(true).plan(&device, shape).unwrap();
     let of = |count: usize, x: f32| stream.clone_htod(&vec![f16::from_f32(x); count]).unwrap();
     let (a, b) = (of(4096 * 64, 0.125), of(2048 * 64, 0.125));

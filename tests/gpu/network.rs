@@ -9,16 +9,16 @@ mod networks;
 
 use crate::case::Case;
 use crate::convolutions::run_all;
-use crate::rig::gpu;
+use crate::rig::{capturing, gpu};
 use graphs::{Named, encoder, mlp, mlp_inputs, numbers, padded_encoder, scaled, tensor};
-use networks::{Images, mobilenet_v2, resnet, unet, vgg16};
-use postlude::cudarc::driver::CudaContext;
+use networks::{Images, mixer, mobilenet_v2, resnet, unet, vgg16};
 use postlude::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
-use postlude::device::Device;
-use postlude::network::{Attributes, Format, Network, NetworkPlanError, Tensor};
+use postlude::jit::Cache;
+use postlude::network::{Attributes, Format, Network, NetworkPlan, NetworkPlanError, Tensor};
 use postlude::prelude::*;
+use postlude::tune::Autotune;
 use postlude::{PoolKind, Pooling};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Whether two tensors agree to within a part of the largest element.
 fn agrees(name: &str, x: &Tensor, y: &Tensor, tolerance: f64) {
@@ -204,6 +204,7 @@ fn networks_of_images() {
             check(&vgg16(images, 10).unwrap(), &x, tolerance);
             check(&mobilenet_v2(images, 10).unwrap(), &x, 4.0 * tolerance);
             check(&unet(images, 3).unwrap(), &x, 2.0 * tolerance);
+            check(&mixer(images, 8, 3, 10).unwrap(), &x, tolerance);
         }
     }
 }
@@ -273,12 +274,7 @@ fn pools() {
 
 #[test]
 fn a_captured_network_replays() {
-    let Some(device) = gpu() else { return };
-    let context = CudaContext::new(device.ordinal()).unwrap();
-    // SAFETY: everything of this context happens on one stream, or is waited for.
-    unsafe { context.disable_event_tracking() };
-    let device = Device::of(&context).unwrap();
-    let stream = context.new_stream().unwrap();
+    let Some((device, stream)) = capturing() else { return };
     for (batch, length, heads, head) in [(1, 128, 12, 64), (8, 512, 12, 64)] {
         let network = encoder(F16, batch, length, heads, head);
         let start = Instant::now();
@@ -311,5 +307,80 @@ fn a_captured_network_replays() {
             heads * head,
             plan.kernels().len()
         );
+    }
+}
+
+/// Runs on the same memory become a graph; others stay launches; and all compute the same.
+#[test]
+fn runs_that_repeat_are_recorded() {
+    let Some((device, stream)) = capturing() else { return };
+    // With a product that splits K, whose sums lie in memory beside the arena.
+    let network = encoder(F16, 1, 128, 4, 64);
+    let mut plan = network.plan(&device, &[]).unwrap();
+    let shape = [1, 128, 256];
+    let [first, second] = [1, 2].map(|seed| tensor(F16, &shape, seed));
+    let expected = [&first, &second].map(|x| plan.run(&stream, &[("x", x.clone())]).unwrap()[0].1.clone());
+    let mut memory = [&first, &second].map(|x| stream.clone_htod(x.bytes()).unwrap());
+    plan.replay(true);
+    let run = |plan: &mut NetworkPlan, memory: &_| {
+        plan.execute(&stream, &[("x", memory)]).unwrap();
+        let bytes = stream.clone_dtoh(&plan.output("y").unwrap()).unwrap();
+        Tensor::new(expected[0].format(), expected[0].shape(), bytes).unwrap()
+    };
+    for turn in 0..5 {
+        for (memory, expected) in memory.iter().zip(&expected) {
+            assert_eq!(&run(&mut plan, memory), expected, "{turn}");
+        }
+        assert_eq!(plan.recorded(), if turn < 2 { 0 } else { 2 }, "{turn}");
+    }
+    // Other numbers in the same memory.
+    stream.memcpy_htod(second.bytes(), &mut memory[0]).unwrap();
+    assert_eq!(run(&mut plan, &memory[0]), expected[1]);
+    // On the default stream nothing is recorded, nor while the program captures.
+    plan.replay(true);
+    for _ in 0..4 {
+        plan.execute(&device.context().default_stream(), &[("x", &memory[0])]).unwrap();
+    }
+    assert_eq!(plan.recorded(), 0);
+    device.context().default_stream().synchronize().unwrap();
+    plan.replay(false);
+    for _ in 0..4 {
+        assert_eq!(run(&mut plan, &memory[0]), expected[1]);
+    }
+    assert_eq!(plan.recorded(), 0);
+}
+
+/// Tuning compares tiles on the tensors of a run, and changes nothing that the network computes beyond rounding.
+#[test]
+fn tuning() {
+    let Some(device) = gpu() else { return };
+    let device = &device.clone().with_cache(Cache::in_memory()).unwrap();
+    let stream = device.context().default_stream();
+    // Equal layers: tiles are compared for one of them.
+    let network = networks::mlp(F16, 96, 512, 4).unwrap();
+    let x = tensor(F16, &[96, 512], 1);
+    let mut plan = network.plan(device, &[]).unwrap();
+    let expected = plan.run(&stream, &[("x", x.clone())]).unwrap();
+    let memory = stream.clone_htod(x.bytes()).unwrap();
+    let mut told = Vec::new();
+    let options = Autotune::new().rounds(5).budget(Duration::from_secs(20));
+    let tuning = plan.autotune(&stream, &[("x", &memory)], options, |all| told.push(all)).unwrap();
+    println!("{tuning}");
+    assert_eq!(told, vec![tuning.kernels.len(); tuning.kernels.len()]);
+    let mut kernels: Vec<usize> = tuning.kernels.iter().flat_map(|kind| kind.kernels.clone()).collect();
+    kernels.sort_unstable();
+    assert_eq!(kernels, (0..plan.kernels().len()).collect::<Vec<_>>(), "each kernel is of one kind");
+    assert!(tuning.kernels.len() < plan.kernels().len(), "{tuning}");
+    assert!(tuning.kernels.iter().map(|kind| kind.share).sum::<f64>() > 0.999 && tuning.before.is_some());
+    let tried = tuning.kernels.iter().filter_map(|kind| kind.tuning.as_ref().ok()).map(|tuning| tuning.trials.len()).max();
+    assert!(tried > Some(1), "{tuning}");
+    assert_eq!(tuning.taken, tuning.after.is_some_and(|(_, ratio)| ratio.median < 1.0));
+    let words =
+        |plan: &NetworkPlan| plan.kernels().iter().map(|kernel| kernel.kernel().plan.tile.to_string()).collect::<Vec<_>>();
+    let next = network.plan(device, &[]).unwrap();
+    assert_eq!(words(&next), words(&plan), "the next plan has the same tiles\n{tuning}");
+    for mut plan in [plan, next] {
+        let found = plan.run(&stream, &[("x", x.clone())]).unwrap();
+        agrees("tuned", &expected[0].1, &found[0].1, 1e-2);
     }
 }

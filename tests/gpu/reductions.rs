@@ -5,10 +5,9 @@ use crate::case::Case;
 use crate::files::with_scalars;
 use crate::layout::Rng;
 use crate::monoids;
-use crate::rig::{gpu, rig};
-use postlude::cudarc::driver::CudaContext;
+use crate::rig::{capturing, gpu, rig};
 use postlude::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
-use postlude::device::{Device, DeviceArgs};
+use postlude::device::DeviceArgs;
 use postlude::dtype::ValueType;
 use postlude::grad::Wrt;
 use postlude::ir::axes::Axes;
@@ -409,12 +408,7 @@ fn launches_on_two_streams_share_nothing() {
 
 #[test]
 fn a_captured_reduction_replays() {
-    let Some(device) = gpu() else { return };
-    let context = CudaContext::new(device.ordinal()).unwrap();
-    // SAFETY: everything of this context happens on one stream, in order.
-    unsafe { context.disable_event_tracking() };
-    let device = Device::of(&context).unwrap();
-    let stream = context.new_stream().unwrap();
+    let Some((device, stream)) = capturing() else { return };
     // K is 1, and the next launch multiplies the sum of the previous one.
     let shape = Shape::new(520, 1032, 8);
     let epilogue = Epilogue::build(|e| {

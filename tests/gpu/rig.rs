@@ -1,10 +1,11 @@
 //! The device of the cases: the GPU, or the CPU reference in its place.
 
+use postlude::cudarc::driver::{CudaContext, CudaStream};
 use postlude::device::Device;
 use postlude::jit::{self, Cache};
 use postlude::target::{Gpu, Target};
 use std::env;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// The device of the cases.
 #[derive(Debug)]
@@ -59,4 +60,12 @@ fn open() -> Result<Rig, String> {
     let compiler = jit::compiler().map_err(|e| e.to_string())?;
     eprintln!("{device:?}, {}", compiler.identity);
     Ok(Rig::Gpu(device))
+}
+
+/// A device whose context orders no streams by events, and a stream of it, for tests that capture. `None` without a GPU.
+pub fn capturing() -> Option<(Device, Arc<CudaStream>)> {
+    let context = CudaContext::new(gpu()?.ordinal()).unwrap();
+    // SAFETY: everything of this context happens on one stream, in order, or is waited for.
+    unsafe { context.disable_event_tracking() };
+    Some((Device::of(&context).unwrap(), context.new_stream().unwrap()))
 }

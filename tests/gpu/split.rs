@@ -1,12 +1,11 @@
 //! Split of K: parts multiplied side by side, their sums added up in order, the epilogue once.
 
 use crate::case::Case;
-use crate::rig::gpu;
+use crate::rig::{capturing, gpu};
 use half::f16;
 use postlude::build::recipes;
-use postlude::cudarc::driver::CudaContext;
 use postlude::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
-use postlude::device::{Device, DeviceArgs, DeviceError};
+use postlude::device::{DeviceArgs, DeviceError};
 use postlude::plan::Mainloop;
 use postlude::prelude::*;
 use postlude::{DType, Epilogue, Error, Gemm};
@@ -153,13 +152,8 @@ fn chained_launches_see_each_other() {
 
 #[test]
 fn a_graph_replays_it() {
-    let Some(device) = gpu() else { return };
-    let context = CudaContext::new(device.ordinal()).unwrap();
-    // SAFETY: everything of this context happens on one stream, in order.
-    unsafe { context.disable_event_tracking() };
-    let device = Device::of(&context).unwrap();
+    let Some((device, stream)) = capturing() else { return };
     let (gemm, shape) = counting();
-    let stream = context.new_stream().unwrap();
     let unit: Vec<f16> = (0..512 * 512).map(|i| if i % 513 == 0 { f16::ONE } else { f16::ZERO }).collect();
     for allow in [true, false] {
         let plan = gemm.clone().programmatic_launch(allow).plan(&device, shape).unwrap();

@@ -58,6 +58,21 @@ fn each_activation_saves_what_it_has_to() {
     assert!(wrong.is_empty(), "saved, and saved beside a kept output: {wrong:?}");
 }
 
+/// A kept output tells on which side of 0 its value was. It does not tell a remainder: a value that is rounded to 0 has another.
+#[test]
+fn a_kept_output_tells_signs_alone() {
+    let bits = |of: fn(Expr<'_>) -> Expr<'_>| {
+        let build = |e: &Builder| {
+            e.store("z", e.acc(), F16);
+            e.store("d", e.acc() * of(e.acc()), F32);
+        };
+        pair(build, Wrt::all().keeps("z")).reserve().bits_per_element()
+    };
+    assert_eq!(bits(|z| z.gt(0.0).select(z, 2.0)), 0);
+    assert_ne!(bits(|z| 0.0 % z), 0);
+    assert_ne!(bits(|z| z % 0.0), 0);
+}
+
 #[test]
 fn a_mask_of_relu_that_the_caller_keeps_is_saved_once() {
     let build = |e: &Builder| {

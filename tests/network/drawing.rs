@@ -96,6 +96,13 @@ fn draws(network: &Network) -> String {
         let over = |[u, v, w, h]: &[f64; 4]| u < &(x + width) && x < &(u + w) && v < &(y + height) && y < &(v + h);
         assert!(!nodes[..i].iter().any(over), "node {i} lies over another");
     }
+    // Words lie in the box of what they name, below its upper edge.
+    for (_, a) in elements.iter().filter(|(name, a)| name == "text" && a.get("class").is_some_and(|c| c == "name" || c == "soft"))
+    {
+        let [x, y] = ["x", "y"].map(|key| a[key].parse::<f64>().unwrap());
+        let holds = |[u, v, w, h]: &&[f64; 4]| u < &x && x < u + w && v + 4.0 < y && y < v + h;
+        assert_eq!(boxes.iter().filter(holds).count(), 1, "words at {x}, {y}");
+    }
     svg
 }
 

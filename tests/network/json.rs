@@ -7,6 +7,7 @@ use postlude::prelude::*;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use serde_json::Value;
+use std::sync::LazyLock;
 
 fn sample() -> Network {
     Network::build(|g| {
@@ -120,8 +121,10 @@ proptest! {
         edits in prop::collection::vec((prop::collection::vec(any::<Index>(), 1..6), json_value()), 0..4),
         with_gradients in any::<bool>(),
     ) {
-        let whole = if with_gradients { trained() } else { sample() };
-        let mut document: Value = serde_json::from_str(&whole.to_json()).unwrap();
+        // Made once: most of a case's time otherwise.
+        static WHOLE: LazyLock<[Value; 2]> =
+            LazyLock::new(|| [sample(), trained()].map(|network| serde_json::from_str(&network.to_json()).unwrap()));
+        let mut document = WHOLE[usize::from(with_gradients)].clone();
         for (path, new) in edits {
             *place(&mut document, path) = new;
         }

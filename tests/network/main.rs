@@ -12,6 +12,7 @@ mod json;
 #[allow(dead_code, reason = "examples and the benchmark use the rest")]
 #[path = "../../examples/support/networks.rs"]
 mod networks;
+mod numbers;
 mod passes;
 mod quantised;
 mod training;

@@ -228,6 +228,9 @@ fn batch_norm_of_inference() {
     assert_eq!(error, FoldError::Length { name: "gain", got: n - 1, channels: n });
     assert_eq!(norm.fold(&mut filters[1..], &mut bias).unwrap_err(), FoldError::Filters { got: before.len() - 1, channels: n });
     assert!(filters == before && bias == vec![0.0; n], "nothing is changed");
+    let none = BatchNorm { mean: &[], variance: &[], gain: &[], shift: &[], epsilon: 1e-3 };
+    assert_eq!(none.fold(&mut filters[..3], &mut []), Err(FoldError::Filters { got: 3, channels: 0 }));
+    assert_eq!(none.fold(&mut [], &mut []), Ok(()), "no channels have no filters");
     norm.fold(&mut filters, &mut bias).unwrap();
     let folded = Conv::new(F32, shape, &recipes::bias_activation(F32, F32, |z| z.relu()).unwrap()).unwrap();
     let args = HostArgs::new().input("a", case.a.input()).input("b", &filters).input("bias", &bias);

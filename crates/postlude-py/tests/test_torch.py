@@ -187,6 +187,59 @@ def test_gradients_of_batches_and_several_outputs():
             assert torch.allclose(x, y, rtol=1e-10, atol=1e-10)
 
 
+def off(got, want):
+    """The error in the Frobenius norm, relative."""
+    return ((got.double() - want).norm() / want.norm()).item()
+
+
+@needs_gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_gradients_at_kinks(dtype):
+    """Where a clamp decides, autograd in f64 on the forward pass's own decisions says the same as far from its bounds."""
+
+    def epilogue(clamped):
+        def build(e):
+            z = e.acc() * e.scalar("alpha") + e.load("c") * e.scalar("beta") + e.load("bias", over="N")
+            e.store("d", (z.clamp(-0.5, 0.75) if clamped else z) * e.load("row_scale", over="M"))
+            e.store("inside", (z >= -0.5) & (z <= 0.75), "bool")
+
+        return build
+
+    m, n, k = 3000, 5000, 2104
+    leaves = {
+        "a": draw(m, k, dtype=dtype),
+        "w": draw(n, k, dtype=dtype, seed=9),
+        "c": draw(m, n, dtype=dtype, seed=3),
+        "bias": draw(n, dtype=dtype, seed=1),
+        "row_scale": draw(m, dtype=dtype, seed=2),
+    }
+    upstream, scalars = draw(m, n, dtype=dtype, seed=5), {"alpha": 0.0625, "beta": -1.25}
+
+    def ours(clamped):
+        x = {name: value.clone().requires_grad_() for name, value in leaves.items()}
+        args = {name: value for name, value in x.items() if name not in ("a", "w")}
+        d, inside = postlude.gemm(x["a"], x["w"].T, epilogue(clamped), **args, **scalars)
+        d.backward(upstream)
+        return inside, {name: value.grad for name, value in x.items()}
+
+    def theirs(inside):
+        x = {name: value.double().requires_grad_() for name, value in leaves.items()}
+        z = x["a"] @ x["w"].T * scalars["alpha"] + x["c"] * scalars["beta"] + x["bias"]
+        if inside is not None:
+            z = torch.where(inside, z, torch.where(z < 0.125, -0.5, 0.75).double())
+        (z * x["row_scale"][:, None]).backward(upstream.double())
+        return {name: value.grad for name, value in x.items()}
+
+    inside, at_kinks = ours(True)
+    _, elsewhere = ours(False)
+    assert 0.2 < inside.double().mean() < 0.8
+    want, plain = theirs(inside), theirs(None)
+    for name in leaves:
+        near, far = off(at_kinks[name], want[name]), off(elsewhere[name], plain[name])
+        print(dtype, name, f"{near:.2e} at kinks, {far:.2e} without a clamp")
+        assert near < 1.5 * far, (name, near, far)
+
+
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"] + (["inductor"] if GPU else []))
 def test_compile_goes_through_without_breaks(backend):
     torch._dynamo.reset()

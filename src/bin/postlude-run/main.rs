@@ -17,6 +17,7 @@ Reads an ONNX model and prints its inputs, outputs and number of nodes.
   --svg FILE      draw that as an SVG picture, and write it to a file
   --json          print the network as JSON, weights included
   --time          run it on made-up inputs, on the first GPU or else on the CPU, and print how long a run takes
+  --tune SECONDS  before that, compare tiles on the GPU for so long, and keep those that make the network faster
   --help          print this
 ";
 
@@ -32,6 +33,7 @@ struct Options {
     svg: Option<String>,
     json: bool,
     time: bool,
+    tune: Option<u64>,
 }
 
 fn parse(args: impl Iterator<Item = String>) -> Result<Option<Options>> {
@@ -45,6 +47,11 @@ fn parse(args: impl Iterator<Item = String>) -> Result<Option<Options>> {
             "--svg" => options.svg = Some(args.next().ok_or("`--svg` needs a FILE")?),
             "--json" => options.json = true,
             "--time" => options.time = true,
+            "--tune" => {
+                let text = args.next().ok_or("`--tune` needs SECONDS")?;
+                let seconds = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
+                (options.time, options.tune) = (true, Some(seconds));
+            }
             "--bind" => {
                 let text = args.next().ok_or("`--bind` needs NAME=N")?;
                 let (name, number) = text.split_once('=').ok_or_else(|| format!("`--bind` needs NAME=N, not `{text}`"))?;
@@ -68,7 +75,8 @@ fn made_up(of: &Type) -> Result<Tensor> {
 
 /// The fastest of some runs on the GPU, in words.
 #[cfg(feature = "cuda")]
-fn on_gpu(network: &Network, inputs: &[(&str, Tensor)]) -> Result<String> {
+fn on_gpu(network: &Network, inputs: &[(&str, Tensor)], tune: Option<u64>) -> Result<String> {
+    use postlude::tune::Autotune;
     const RUNS: u32 = 20;
     let device = postlude::Device::new(0)?;
     let start = Instant::now();
@@ -80,6 +88,16 @@ fn on_gpu(network: &Network, inputs: &[(&str, Tensor)]) -> Result<String> {
         memory.push((*name, stream.clone_htod(tensor.bytes())?));
     }
     let inputs: Vec<_> = memory.iter().map(|(name, memory)| (*name, memory)).collect();
+    let mut words = String::new();
+    if let Some(seconds) = tune {
+        let (options, mut done) = (Autotune::new().budget(std::time::Duration::from_secs(seconds)), 0);
+        let tuning = plan.autotune(&stream, &inputs, options, |all| {
+            done += 1;
+            eprint!("\rtuned {done} of {all} kinds of kernels");
+        })?;
+        eprintln!();
+        words = tuning.to_string();
+    }
     plan.execute(&stream, &inputs)?;
     stream.synchronize()?;
     let start = Instant::now();
@@ -87,18 +105,18 @@ fn on_gpu(network: &Network, inputs: &[(&str, Tensor)]) -> Result<String> {
         plan.execute(&stream, &inputs)?;
     }
     stream.synchronize()?;
-    Ok(format!("{:?} a run on {device}, planned in {planned:?}", start.elapsed() / RUNS))
+    Ok(format!("{words}{:?} a run on {device}, planned in {planned:?}", start.elapsed() / RUNS))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn on_gpu(_: &Network, _: &[(&str, Tensor)]) -> Result<String> {
+fn on_gpu(_: &Network, _: &[(&str, Tensor)], _: Option<u64>) -> Result<String> {
     Err("this program was built without the feature `cuda`".into())
 }
 
 /// How long a run takes, and on what.
-fn timed(network: &Network, fused: &Fused) -> Result<String> {
+fn timed(network: &Network, fused: &Fused, tune: Option<u64>) -> Result<String> {
     let inputs: Vec<(&str, Tensor)> = network.inputs().map(|(name, of)| Ok((name, made_up(of)?))).collect::<Result<Vec<_>>>()?;
-    match on_gpu(network, &inputs) {
+    match on_gpu(network, &inputs, tune) {
         Ok(words) => Ok(words),
         Err(why) => {
             let start = Instant::now();
@@ -135,7 +153,7 @@ fn run(options: &Options) -> Result<String> {
             out.push_str(&fused.explain());
         }
         if options.time {
-            writeln!(out, "{}", timed(&network, &fused)?)?;
+            writeln!(out, "{}", timed(&network, &fused, options.tune)?)?;
         }
     }
     Ok(out)
@@ -169,9 +187,20 @@ mod tests {
         let words = |text: &str| parse(text.split_whitespace().map(str::to_owned));
         let options = words("m.onnx --bind batch=8 --explain").unwrap().unwrap();
         assert_eq!((options.model.as_str(), options.bound, options.explain), ("m.onnx", vec![("batch".to_owned(), 8)], true));
+        let options = words("m.onnx --tune 20").unwrap().unwrap();
+        assert_eq!((options.tune, options.time), (Some(20), true));
         assert!(words("--help").unwrap().is_none());
-        for wrong in ["", "--explain", "m.onnx --bind", "m.onnx --bind x", "m.onnx --bind x=y", "m.onnx n.onnx", "m.onnx --fast"]
-        {
+        for wrong in [
+            "",
+            "--explain",
+            "m.onnx --bind",
+            "m.onnx --bind x",
+            "m.onnx --bind x=y",
+            "m.onnx --tune",
+            "m.onnx --tune -1",
+            "m.onnx n.onnx",
+            "m.onnx --fast",
+        ] {
             assert!(words(wrong).is_err(), "{wrong}");
         }
     }

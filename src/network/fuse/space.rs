@@ -226,4 +226,29 @@ mod tests {
         );
         assert_eq!(Space::new(&shape, 0, 3).place(&scale, DType::F32), Placement::Table);
     }
+
+    #[test]
+    fn one_row_or_column_lies_in_any_order() {
+        let (rows, columns) = (Order::RowMajor, Order::ColumnMajor);
+        for (extents, strides, found) in [
+            ([3, 4], [4, 1], Some((rows, 4))),
+            ([3, 4], [9, 1], Some((rows, 9))),
+            ([3, 4], [2, 1], None),
+            ([3, 4], [1, 3], Some((columns, 3))),
+            ([3, 4], [1, 2], None),
+            ([3, 4], [8, 2], None),
+            // A single row has no distance to the next one, and a single column no neighbour.
+            ([1, 4], [0, 1], Some((rows, 4))),
+            ([1, 4], [7, 1], Some((rows, 4))),
+            ([1, 4], [0, 5], Some((columns, 5))),
+            ([3, 1], [6, 0], Some((rows, 6))),
+            ([3, 1], [6, 1], Some((rows, 6))),
+            ([3, 1], [1, 0], Some((rows, 1))),
+            ([3, 4], [4, 0], None),
+            ([3, 4], [0, 3], None),
+        ] {
+            let [m, n] = extents;
+            assert_eq!(matrix(m, n, strides), found, "{m} x {n} at {strides:?}");
+        }
+    }
 }

@@ -198,3 +198,35 @@ pub(crate) fn dynamic_quantize(call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
         Tensor::scalar(Format::U8, zero),
     ])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What `Cast` makes of numbers in a format.
+    fn cast(to: Format, saturate: bool, numbers: &[f64]) -> Vec<f64> {
+        let x = Tensor::of_numbers(Format::F64, &[numbers.len()], numbers).unwrap();
+        as_format(&x, to, saturate).unwrap().numbers()
+    }
+
+    #[test]
+    fn a_truth_is_what_is_not_zero() {
+        assert_eq!(cast(Format::Bool, true, &[0.0, -0.0, 0.25, -3.0, f64::NAN]), [0.0, 0.0, 1.0, 1.0, 1.0]);
+    }
+
+    #[test]
+    fn integers_are_whole_parts() {
+        assert_eq!(cast(Format::I32, true, &[2.75, -2.75, 0.5, f64::NAN]), [2.0, -2.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn what_eight_bits_do_not_hold_is_the_largest_or_no_number() {
+        assert_eq!(cast(Format::E4M3, true, &[464.0, 465.0, -1e9]), [448.0, 448.0, -448.0]);
+        let open = cast(Format::E4M3, false, &[464.0, -464.0, 464.5, -1e9]);
+        assert_eq!(open[..2], [448.0, -448.0]);
+        assert!(open[2..].iter().all(|x| x.is_nan()), "{open:?}");
+        assert_eq!(cast(Format::E5M2, true, &[61440.0, -1e9]), [57344.0, -57344.0]);
+        let open = cast(Format::E5M2, false, &[61439.0, 61440.0, -61440.0]);
+        assert_eq!(open, [57344.0, f64::INFINITY, f64::NEG_INFINITY]);
+    }
+}

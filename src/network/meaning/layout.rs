@@ -359,3 +359,26 @@ pub(crate) fn size_of(call: &Call<'_>) -> Result<Vec<Tensor>, Fault> {
     let count = call.input(0)?.len() as i128;
     Ok(vec![Tensor::of_integers(Format::I64, &[], &[count])?])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::Attributes;
+
+    #[test]
+    fn blocks_divide_what_they_are_made_of() {
+        let x = Tensor::of_numbers(Format::F32, &[1, 8, 4, 6], &(0..192).map(f64::from).collect::<Vec<_>>()).unwrap();
+        let shape = |size: i64, to_space: bool| {
+            let attributes = Attributes::new().with("blocksize", size);
+            let call = Call { name: "", attributes: &attributes, inputs: &[Some(&x)], outputs: 1 };
+            blocks(&call, to_space).ok().map(|out| out[0].shape().to_vec())
+        };
+        assert_eq!(shape(2, true), Some(vec![1, 2, 8, 12]));
+        assert_eq!(shape(2, false), Some(vec![1, 32, 2, 3]));
+        assert_eq!((shape(1, true), shape(1, false)), (Some(vec![1, 8, 4, 6]), Some(vec![1, 8, 4, 6])));
+        // Not of whole blocks along one axis, along the other, and no blocks.
+        for size in [4, 3, 0, -2, 1 << 20, 1 << 40] {
+            assert_eq!((shape(size, true), shape(size, false)), (None, None), "{size}");
+        }
+    }
+}

@@ -23,6 +23,22 @@ pub enum Item {
     },
 }
 
+impl Item {
+    /// Shows every value of a list and of its branches.
+    pub(in crate::plan) fn walk(items: &[Item], see: &mut impl FnMut(usize)) {
+        for item in items {
+            match item {
+                Item::Instr(step) => see(*step),
+                Item::Branch { select, then, otherwise } => {
+                    Item::walk(then, see);
+                    Item::walk(otherwise, see);
+                    see(*select);
+                }
+            }
+        }
+    }
+}
+
 /// The reductions along rows of one stage.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Stage {

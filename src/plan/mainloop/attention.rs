@@ -10,7 +10,7 @@ use super::rules::{Asked, Number, Rules, Tried, first_broken};
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
 use crate::plan::Reason;
-use crate::plan::code::Price;
+use crate::plan::code::{Price, Priced};
 use crate::plan::epilogue::reduce::Unit;
 use crate::plan::request::TileRequest;
 use crate::problem::{Operation, Shape};
@@ -188,8 +188,10 @@ impl Rules for Attention {
         format!(", {stages} blocks of {keys} keys of {width} elements, {} warps{multiplied}", tile.threads / 32)
     }
 
-    fn price(&self, _: &Tile) -> Price {
-        Price { kernel: 260.0, thousand: 110.0, store: 36.0, word: 58.0, sum: 32.0 }
+    fn price(&self, of: &Priced<'_>) -> Price {
+        let [keys, _, width] = own(of.tile);
+        let products = keys * (width + of.tile.bn);
+        Price { kernel: 420.0 + 0.012 * products as f64, thousand: 97.0, store: 49.0, word: 147.0, sum: 0.0 }
     }
 
     fn memory(&self, tile: &Tile, dtype: DType) -> [usize; 2] {

@@ -8,7 +8,7 @@ use super::direct;
 use super::rules::{Asked, Number, Rules, Tried, first_broken};
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
-use crate::plan::code::{Copies, Price};
+use crate::plan::code::{Copies, Price, Priced};
 use crate::plan::request::TileRequest;
 use crate::problem::{Convolution, GradientOf, Operation};
 use crate::target::Target;
@@ -166,8 +166,9 @@ impl Rules for BandsFilters {
         format!("x{pixels}, {lines} lines of {line} elements, {warps_n} warps, {warps_k} times")
     }
 
-    fn price(&self, _: &Tile) -> Price {
-        Price { kernel: 250.0, thousand: 48.0, store: 36.0, word: 80.0, sum: 65.0 }
+    fn price(&self, of: &Priced<'_>) -> Price {
+        let fragments = Own::of(of.tile).elements() * of.tile.bm / 16;
+        Price { kernel: 800.0 + 95.0 * fragments as f64, thousand: 300.0, store: 20.0, word: 60.0, sum: 0.0 }
     }
 
     /// For two sets of pixels their places, lines and lines of dY; later all sums.

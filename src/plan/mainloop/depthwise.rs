@@ -8,7 +8,7 @@ use super::direct::{self, waves};
 use super::rules::{Asked, Number, Rules, Tried, first_broken};
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
-use crate::plan::code::{Copies, Price};
+use crate::plan::code::{Copies, Price, Priced, widening};
 use crate::plan::request::TileRequest;
 use crate::problem::{GradientOf, Operation, Patches};
 
@@ -18,6 +18,8 @@ pub(super) struct Depthwise;
 /// The most pixels of a thread side by side, and registers that it may take for them.
 const LONGEST_RUN: usize = 8;
 const RUN_REGISTERS: usize = 216;
+/// Milliseconds that the compiler may take for their products.
+const MOST_TIME: f64 = 3000.0;
 /// The widest window of such a thread.
 const WIDEST_WINDOW: usize = 9;
 
@@ -45,6 +47,15 @@ fn obstacle(operation: Operation) -> Option<String> {
     }
 }
 
+/// Milliseconds that the products of a thread take the compiler. It sees the lines under a window in up to three places, each
+/// with and without the end of the channels.
+fn time(patches: &Patches, run: usize, strip: usize, widening: usize) -> f64 {
+    let [height, width] = patches.convolution.measures().window;
+    let places = 2 * if height == 1 { 1 } else { 2 + height % 2 };
+    let (widened, products) = (direct::pixels_under(patches, run) * widening, run * width);
+    (places * strip) as f64 * (0.4 * widened as f64 + 1.46 * products as f64)
+}
+
 /// The tiles for a convolution, with estimates that compare them.
 fn tiles(patches: &Patches, dtype: DType, request: &TileRequest<'_>) -> Vec<(Tile, f64)> {
     const THREADS: usize = 128;
@@ -57,8 +68,9 @@ fn tiles(patches: &Patches, dtype: DType, request: &TileRequest<'_>) -> Vec<(Til
             + 2 * direct::pixels_under(patches, run) * (strip * size).div_ceil(4)
             + 24
     };
+    let is_short = |run: usize| registers(run) <= RUN_REGISTERS && time(patches, run, strip, widening(dtype)) <= MOST_TIME;
     // Runs do not cross the end of a row of output pixels.
-    let fits = |run: &usize| q.is_multiple_of(*run) && (registers(*run) <= RUN_REGISTERS || *run == 1);
+    let fits = |run: &usize| q.is_multiple_of(*run) && (*run == 1 || is_short(*run));
     let taps = patches.convolution.taps();
     let mut all = Vec::new();
     for run in (1..=LONGEST_RUN).rev().filter(fits).take(3) {
@@ -126,8 +138,9 @@ impl Rules for Depthwise {
         true
     }
 
-    fn price(&self, _: &Tile) -> Price {
-        Price { kernel: 150.0, thousand: 48.0, store: 36.0, word: 80.0, sum: 65.0 }
+    fn price(&self, of: &Priced<'_>) -> Price {
+        let pixels = patches_of(of.operation).map_or(0.0, |patches| time(&patches, own(of.tile)[0], of.strip, of.widening(0)));
+        Price { kernel: 69.0 + pixels, thousand: 243.0, store: 34.0, word: 114.0, sum: 0.0 }
     }
 
     fn memory(&self, tile: &Tile, dtype: DType) -> [usize; 2] {

@@ -9,7 +9,7 @@ use super::direct;
 use super::rules::{Asked, Number, Rules, Tried, first_broken};
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
-use crate::plan::code::{Copies, Price};
+use crate::plan::code::{Copies, Price, Priced};
 use crate::plan::request::TileRequest;
 use crate::problem::{GradientOf, Operation, Patches, Shape};
 use crate::target::Gpu;
@@ -229,10 +229,14 @@ impl Rules for DepthwiseFilters {
         )
     }
 
-    fn price(&self, tile: &Tile) -> Price {
-        let Own { vector, run, rows, window, .. } = Own::of(tile);
-        let products = (rows * window[1] * run * vector) as f64;
-        Price { kernel: 200.0 + 0.15 * products, thousand: 48.0, store: 36.0, word: 80.0, sum: 65.0 }
+    fn price(&self, of: &Priced<'_>) -> Price {
+        let own = Own::of(of.tile);
+        let lines = patches_of(of.operation).map(|patches| Step { patches: &patches, sizes: [1; 2], own }.lines());
+        let ([under, kept, fresh], Own { vector, run, rows, .. }) = (lines.unwrap_or([1; 3]), own);
+        let widened = (rows * under + run) * vector * of.widening(0);
+        let loads = ((kept + 2 * fresh) * under + 2 * run) * vector;
+        let kernel = 125.0 + 0.25 * widened as f64 + 6.5 * loads as f64;
+        Price { kernel, thousand: 90.0, store: 12.0, word: 150.0, sum: 0.0 }
     }
 
     /// The block's sums, and those of its warps.

@@ -6,7 +6,7 @@ use super::sm90a::few_rows::narrow_tiles_read_faster;
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
 use crate::ir::Order;
-use crate::plan::code::{Copies, Price};
+use crate::plan::code::{Copies, Price, Priced};
 use crate::plan::request::TileRequest;
 use crate::problem::{Layout, Operation, Shape};
 
@@ -103,10 +103,29 @@ impl Rules for Gemv {
         format!(", {} threads", tile.threads) + &if cluster > 1 { format!(", cluster {cluster}") } else { String::new() }
     }
 
-    fn price(&self, tile: &Tile) -> Price {
-        // The loop over K is unrolled once for each row.
-        let [kernel, thousand] = if tile.bm > 1 { [230.0, 110.0] } else { [95.0, 57.0] };
-        Price { kernel, thousand, store: 8.0, word: 45.0, sum: 0.0 }
+    /// Widened operands have a template of their own.
+    fn price(&self, of: &Priced<'_>) -> Price {
+        let (Tile { bm, bn, .. }, size) = (*of.tile, of.operation.dtype().size());
+        let kernel = if of.operation.widened().is_some() {
+            // A warp has four matrices of weights at a time if there are 64 columns.
+            let wide = match of.operation.dtypes()[1].bits() {
+                _ if bn < 64 => 0.0,
+                4 => 1200.0,
+                _ => 550.0,
+            };
+            63.0 * bm as f64 + wide
+        } else {
+            let [a_by_k, b_by_k] = of.operation.k_contiguous();
+            let vector = 16 / size.max(1);
+            let [columns, terms] = if b_by_k { [bn, vector] } else { [vector, 8] };
+            // Loads of less than a word.
+            let pieces = |elements: usize, bytes: usize| if bytes.max(size) < 4 { elements * size / bytes.max(size) } else { 0 };
+            let bytes_of_a = if a_by_k { of.alignment[0] } else { size };
+            let loads = pieces(columns * terms, of.alignment[1]) + pieces(bm * terms, bytes_of_a);
+            let widened = bm * columns * terms * (of.widening(0) + of.widening(1));
+            5.3 * loads as f64 + 2.4 * (bm * columns) as f64 + 0.082 * widened as f64
+        };
+        Price { kernel: 153.0 + kernel, thousand: 174.0, store: 18.0, word: 88.0, sum: 0.0 }
     }
 
     /// A sum of every warp for each element, and the block's own sums if blocks add them up.

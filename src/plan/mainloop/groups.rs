@@ -7,7 +7,7 @@ use super::rules::{Asked, Number, Rules, Tried, first_broken};
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
 use crate::ir::axes::M;
-use crate::plan::code::{Copies, Price};
+use crate::plan::code::{Copies, Price, Priced};
 use crate::plan::launch::repack::{BANDWIDTH, LAUNCH};
 use crate::plan::request::TileRequest;
 use crate::plan::{Instr, InstrKind, Phase, Program, Reason, Store};
@@ -205,11 +205,15 @@ impl Rules for Groups {
         format!(" in groups of {band}, {} threads{blocks}, held in shared memory", tile.threads)
     }
 
-    /// The prices of `rows`: the same stages and visits, of as many strips as are on their way together.
-    fn price(&self, tile: &Tile) -> Price {
-        let [.., together] = own(tile);
-        let elements = together as f64;
-        Price { kernel: 30.0, thousand: 110.0, store: 10.0 + elements, word: 20.0 + 5.0 * elements, sum: 0.0 }
+    /// Each element that a thread has at a time is read for each stage and stored, by code of its own, which there is twice: with
+    /// and without edges.
+    fn price(&self, of: &Priced<'_>) -> Price {
+        let ([.., together], stages) = (own(of.tile), &of.program.stages);
+        let elements = 2.0 * (of.strip * together) as f64;
+        let inside = stages.iter().flat_map(|stage| &stage.reductions).map(|r| r.monoid.words(r.value)).sum::<usize>() as f64;
+        let read = ((stages.len() + 1) * (1 + of.widening(0))) as f64;
+        let kernel = 38.0 + elements * (0.25 * read + 0.12 * inside) + 22.0 * inside;
+        Price { kernel, thousand: 330.0, store: 7.0 + 1.8 * elements, word: 0.0, sum: 0.0 }
     }
 
     /// Fitted by hand to 22 tiles of three norms on one H200 (`docs/measurements/0063-groups-in-clusters.md`). What memory moves

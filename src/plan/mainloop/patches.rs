@@ -385,6 +385,15 @@ mod tests {
         refused(ConvShape { height: 0, ..base.padding([2, 1]) }, "pixels");
     }
 
+    /// Windows of a spread image reach its pixels every so many taps: as many as bring the dilation to whole strides.
+    #[test]
+    fn taps_step_to_the_next_pixel() {
+        for (stride, dilation, step) in [(1, 1, 1), (2, 1, 2), (2, 2, 1), (4, 2, 2), (6, 4, 3), (3, 2, 3), (2, 4, 1)] {
+            assert_eq!(stride / common(stride, dilation), step, "{stride} and {dilation}");
+            assert!((1..step).all(|taps| taps * dilation % stride != 0) && step * dilation % stride == 0);
+        }
+    }
+
     #[test]
     fn corners_are_those_of_the_field() {
         let shape = ConvShape::new(1, [20, 20, 64], [64, 5, 3]).padding_of([2, 1, 0, 3]).dilation([2, 4]);

@@ -5,7 +5,7 @@ use super::candidates::{self, Candidate, candidate};
 use super::rules::{Asked, Number, Rules, Tried, first_broken, visits_whole_rows};
 use super::tall;
 use super::tile::{Tile, TileShape};
-use crate::plan::code::Price;
+use crate::plan::code::{Price, Priced};
 use crate::plan::request::TileRequest;
 use crate::problem::{Operation, Shape};
 
@@ -70,8 +70,8 @@ impl Rules for Pointwise {
         String::new()
     }
 
-    fn price(&self, _: &Tile) -> Price {
-        Price { kernel: 50.0, thousand: 48.0, store: 18.0, word: 54.0, sum: 0.0 }
+    fn price(&self, _: &Priced<'_>) -> Price {
+        Price { kernel: 88.0, thousand: 78.0, store: 25.0, word: 106.0, sum: 0.0 }
     }
 
     fn shares_operands(&self) -> bool {

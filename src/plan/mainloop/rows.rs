@@ -5,7 +5,7 @@ use super::rules::{Asked, Number, Rules, Tried, first_broken};
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
 use crate::ir::axes::{Axes, M};
-use crate::plan::code::{Copies, Price};
+use crate::plan::code::{Copies, Price, Priced};
 use crate::plan::epilogue::reduce::Unit;
 use crate::plan::request::TileRequest;
 use crate::plan::{InstrKind, Phase, Program, Reason};
@@ -125,12 +125,18 @@ impl Rules for Rows {
         format!(", {group} threads a row{of_blocks}, {held}{whole}")
     }
 
-    /// Each element of a row that a thread has at a time is stored, and enters sums, by code of its own. Fitted to 90 random
-    /// epilogues, at the pace that 79 others of the same hour had.
-    fn price(&self, tile: &Tile) -> Price {
-        let [group, span, ..] = own(tile);
-        let elements = (span / group.max(1)) as f64;
-        Price { kernel: 30.0, thousand: 110.0, store: 10.0 + elements, word: 20.0 + 5.0 * elements, sum: 0.0 }
+    /// Each element of a row that a thread has at a time is read for each stage, stored, and enters sums, by code of its own.
+    /// Rows that are held have this code twice, with and without edges.
+    fn price(&self, of: &Priced<'_>) -> Price {
+        let ([group, span, together, ahead], stages) = (own(of.tile), &of.program.stages);
+        let [times, thousand] = if of.tile.holds_rows() { [2.0, 330.0] } else { [1.0, 165.0] };
+        let elements = times * (span / group.max(1) * together) as f64;
+        let inside = stages.iter().flat_map(|stage| &stage.reductions).map(|r| r.monoid.words(r.value)).sum::<usize>() as f64;
+        let read = ((stages.len() + 1) * (1 + of.widening(0))) as f64;
+        let loads = of.program.steps.iter().filter(|step| matches!(step.kind, InstrKind::Load { .. })).count() as f64;
+        let each = 0.25 * read + 0.12 * inside + 0.9 * loads + 1.8 * ahead as f64 * (1.0 + loads);
+        let kernel = 38.0 + elements * each + 22.0 * inside;
+        Price { kernel, thousand, store: 7.0 + 1.8 * elements, word: 120.0 + 0.55 * elements, sum: 0.0 }
     }
 
     fn fit(&self, tile: &Tile, request: &TileRequest<'_>) -> Result<Tile, Reason> {

@@ -6,7 +6,7 @@ use super::tile::Tile;
 use crate::check::Checked;
 use crate::dtype::DType;
 use crate::ir::{Operand, Order};
-use crate::plan::code::{Copies, Price};
+use crate::plan::code::{Copies, Price, Priced};
 use crate::plan::epilogue::reduce::Unit;
 use crate::plan::request::TileRequest;
 use crate::plan::{Preferences, Reason};
@@ -57,7 +57,7 @@ pub(in crate::plan) trait Rules: Sync {
     fn words(&self, tile: &Tile) -> String;
 
     /// What a kernel costs the compiler.
-    fn price(&self, tile: &Tile) -> Price;
+    fn price(&self, of: &Priced<'_>) -> Price;
 
     /// The estimated time of a tile that the caller asked for, or that [`candidates`](Rules::candidates) gives none.
     fn estimate(&self, _tile: &Tile, _request: &TileRequest<'_>) -> f64 {

@@ -4,7 +4,7 @@ use super::candidates::{self, Candidate, candidate};
 use super::rules::{Asked, Number, Rules, Tried, broken_powers, first_broken, visits_whole_rows};
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
-use crate::plan::code::Price;
+use crate::plan::code::{Price, Priced};
 use crate::plan::request::TileRequest;
 use crate::problem::Operation;
 
@@ -67,8 +67,15 @@ impl Rules for Simt {
         format!("x{bk}, {tm}x{tn} a thread")
     }
 
-    fn price(&self, _: &Tile) -> Price {
-        Price { kernel: 150.0, thousand: 48.0, store: 36.0, word: 80.0, sum: 65.0 }
+    fn price(&self, of: &Priced<'_>) -> Price {
+        let ([bk, tm, tn], Tile { bm, bn, threads, .. }) = (own(of.tile), *of.tile);
+        let elements = ((bm + bn) * bk / threads.max(1)) as f64;
+        let widened = ((bm * of.widening(0) + bn * of.widening(1)) * bk / threads.max(1)) as f64;
+        let scaled = f64::from(u8::from(of.operation.is_scaled()));
+        let each = if of.operation.dtype() == DType::I32 { 1.2 } else { 0.9 };
+        let staged = 0.85 * widened + of.images([3.7, 11.7, 4.4]) * elements;
+        let kernel = 250.0 + each * (tm * tn) as f64 + staged + 71.0 * scaled;
+        Price { kernel, thousand: 106.0, store: 52.0, word: 130.0, sum: 190.0 }
     }
 
     fn memory(&self, tile: &Tile, dtype: DType) -> [usize; 2] {

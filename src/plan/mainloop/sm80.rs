@@ -6,7 +6,7 @@ use super::scaled;
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
 use crate::ir::Order;
-use crate::plan::code::Price;
+use crate::plan::code::{Price, Priced};
 use crate::plan::epilogue::reduce::Unit;
 use crate::plan::request::TileRequest;
 use crate::problem::{Layout, Operation};
@@ -133,8 +133,18 @@ impl Rules for Sm80 {
         format!("x{bk}, {stages} stages, {warps_m}x{warps_n} warps")
     }
 
-    fn price(&self, _: &Tile) -> Price {
-        Price { kernel: 200.0, thousand: 110.0, store: 36.0, word: 58.0, sum: 32.0 }
+    fn price(&self, of: &Priced<'_>) -> Price {
+        let ([bk, _, warps_m, warps_n], Tile { bm, bn, threads, .. }) = (own(of.tile), *of.tile);
+        let (warp_m, warp_n, size) = (bm / warps_m.max(1), bn / warps_n.max(1), of.operation.dtype().size());
+        // Words of operands that become f16 on the way.
+        let words = if scaled::multiplied(of.operation).is_float8() { (warp_m + warp_n) * bk / 128 } else { 0 };
+        let word = if of.target.has_float8() { 0.0 } else { 5.1 };
+        // Copies of less than 16 bytes.
+        let copies = |extent: usize, bytes: usize| if bytes < 16 { extent * bk * size / (threads * bytes).max(1) } else { 0 };
+        let copies = (copies(bm, of.alignment[0]) + copies(bn, of.alignment[1])) as f64;
+        let staged = of.images([11.0; 3]) * copies + of.images([15.0, 315.0, 145.0]);
+        let kernel = 133.0 + 3.2 * (warp_m * warp_n / 32) as f64 + word * words as f64 + staged;
+        Price { kernel, thousand: 153.0, store: 63.0, word: 106.0, sum: 198.0 }
     }
 
     fn memory(&self, tile: &Tile, dtype: DType) -> [usize; 2] {

@@ -6,7 +6,7 @@ use super::{few_rows, l2};
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
 use crate::ir::{Node, Operand, Order};
-use crate::plan::code::{Code, Copies, Price};
+use crate::plan::code::{Code, Copies, Price, Priced};
 use crate::plan::epilogue::reduce::Unit;
 use crate::plan::launch::repack::Repack;
 use crate::plan::mainloop::rules::{Asked, Number, Rules, Tried, first_broken};
@@ -279,8 +279,10 @@ impl Rules for Sm90a {
         format!("x{bk}, {stages} stages, {consumers} {schedule}{cluster}")
     }
 
-    fn price(&self, _: &Tile) -> Price {
-        Price { kernel: 190.0, thousand: 125.0, store: 30.0, word: 90.0, sum: 135.0 }
+    fn price(&self, of: &Priced<'_>) -> Price {
+        let each = if of.operation.is_scaled() { 8.2 } else { 2.5 };
+        let kernel = 168.0 + each * of.tile.accumulators() as f64 + of.images([55.0; 3]);
+        Price { kernel, thousand: 252.0, store: 27.0, word: 250.0, sum: 316.0 }
     }
 
     fn accumulators(&self, tile: &Tile) -> usize {
