@@ -1175,3 +1175,25 @@ fn monoids_of_a_program_cost_what_they_compute() {
     let (short, long) = (instructions(|x| x), instructions(|x| x.sin().exp().tanh()));
     assert!(long > short + 100, "{short} and {long}");
 }
+
+/// What rows come to is stored in f32 beside matrices of 16 bits, which decide about approximations.
+#[test]
+fn matrices_decide_about_approximations() {
+    let is_fast = |epilogue: &Epilogue| {
+        let gemm = Gemm::pointwise(F16, Order::RowMajor, epilogue);
+        gemm.kernel_plan(Target::SM_90A, 132, Shape::matrix(1024, 1024)).unwrap().fast_math
+    };
+    let stored = |matrix: Option<DType>, vector: DType| {
+        let epilogue = Epilogue::build(|e| {
+            let z = e.acc().logsumexp_over(N);
+            e.store("z", z, vector.over(M).batched());
+            if let Some(matrix) = matrix {
+                e.store("d", (e.acc() - z).exp(), matrix);
+            }
+        });
+        is_fast(&epilogue.unwrap())
+    };
+    assert!(is_fast(&recipes::cross_entropy(F16).unwrap()) && !is_fast(&recipes::cross_entropy(F32).unwrap()));
+    assert!(stored(Some(F16), F32) && !stored(Some(F32), F16));
+    assert!(stored(None, F16) && !stored(None, F32), "vectors decide where no matrix is stored");
+}
