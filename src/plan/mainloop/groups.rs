@@ -37,8 +37,10 @@ const CLUSTERS: [usize; 4] = [1, 2, 4, 8];
 const LEAST_THREADS: usize = 128;
 const MOST_THREADS: usize = 512;
 const WARP: usize = 32;
-/// Threads of a multiprocessor that keep it busy.
-const ENOUGH_THREADS: f64 = 1024.0;
+/// Bytes of the strips of all threads of a multiprocessor that keep it busy, and elements of a thread beside which little counts
+/// what it does once.
+const ENOUGH: f64 = 10_240.0;
+const FEW_ELEMENTS: f64 = 64.0;
 /// The fewest rows of a thread for which blocks share a tile.
 const LEAST_PASSES: usize = 8;
 /// Registers of a thread beside the strips that it has at a time, roughly, and registers of a multiprocessor.
@@ -216,35 +218,39 @@ impl Rules for Groups {
         Price { kernel, thousand: 330.0, store: 7.0 + 1.8 * elements, word: 0.0, sum: 0.0 }
     }
 
-    /// Fitted by hand to 22 tiles of three norms on one H200 (`docs/measurements/0063-groups-in-clusters.md`). What memory moves
-    /// takes the longer, the fewer blocks a multiprocessor has that load while others store, and the more of them the last turn
-    /// leaves without work.
+    /// Fitted to 42 tiles of three norms on an H100 and an H200 (`docs/measurements/0063-groups-in-clusters.md`).
     fn estimate(&self, tile: &Tile, request: &TileRequest<'_>) -> f64 {
-        let TileRequest { shape, program, gpu, .. } = *request;
+        let TileRequest { shape, program, gpu, strip, .. } = *request;
         let [_, cluster, bytes, _] = own(tile);
         let elements = shape.m as f64 * shape.n as f64 * shape.batch as f64;
         let stored = program.stores.iter().filter(|store| store.operand.axes.is_matrix());
         let written: usize = stored.map(|store| store.operand.dtype.size()).sum();
         let blocks = (tile.count(shape) as f64 * cluster as f64).max(1.0);
-        let slots = (gpu.multiprocessors * tile.min_blocks) as f64;
-        let turns = (blocks / slots).ceil() * slots / blocks;
+        let unfilled = ((gpu.multiprocessors * tile.min_blocks) as f64 / blocks).max(1.0);
+        let size = request.operation.dtype().size();
         // Two blocks write parts of the same sectors, and memory is read in pairs of these.
-        let of_row = tile.bn * request.operation.dtype().size();
+        let of_row = tile.bn * size;
         let lines = match of_row {
             _ if !of_row.is_multiple_of(SECTOR) => 1.0 + 40.0 / of_row as f64,
             _ if !of_row.is_multiple_of(2 * SECTOR) => 1.03,
             _ => 1.0,
         };
-        let overlap = 1.0 + 0.3 / tile.min_blocks as f64;
+        let overlap = 1.0 + 0.8 / (tile.min_blocks as f64).powi(2);
         let meeting = 1.0 + 0.06 * (cluster as f64).log2();
-        // Few threads issue too little, and threads of few rows spend their time on what they do once.
-        let threads = (tile.threads * tile.min_blocks) as f64;
-        let idle = 1.0 + 0.4 * (ENOUGH_THREADS / threads - 1.0).max(0.0);
-        let once = 1.0 + 2.5 / (tile.bm / cluster * strips(tile, request.strip) / tile.threads).max(1) as f64;
-        // Where the last block has rows outside of the matrix, it runs slower code, and the others of its cluster wait.
-        let outside = if shape.m == tile.bm { 1.0 } else { 1.15 };
+        // Few threads with narrow strips issue too little, and threads of few elements spend their time on what they do once.
+        let together = (tile.threads * tile.min_blocks * strip * size) as f64;
+        let idle = 1.0 + 0.28 * (1.0 - together / ENOUGH).max(0.0);
+        let of_thread = (tile.bm / cluster * tile.bn / tile.threads).max(1) as f64;
+        let once = 1.0 + 0.23 * (FEW_ELEMENTS / of_thread - 1.0).max(0.0);
+        // Tiles that the edge of the matrix cuts run slower code: all of them, or the last ones of their rows.
+        let cut = match [shape.m == tile.bm, shape.n.is_multiple_of(tile.bn)] {
+            [false, _] => 1.0,
+            [true, false] => 1.0 / shape.n.div_ceil(tile.bn) as f64,
+            [true, true] => 0.0,
+        };
         let moved = elements * (bytes + written) as f64 / BANDWIDTH;
-        (LAUNCH + moved * lines * overlap * meeting * idle * once * outside * (0.5 + 0.5 * turns).max(1.0)) * 1e9
+        let slower = lines * overlap * meeting * idle * once * (1.0 + cut) * (0.5 + 0.5 * unfilled);
+        (LAUNCH + moved * slower) * 1e9
     }
 
     /// Estimates are nanoseconds.
