@@ -272,10 +272,8 @@ fn tiles(request: &TileRequest<'_>) -> Vec<Tile> {
         return row.wholes();
     }
     let is_many = row.group(HELD) > MANY;
-    // Vectors over N take registers beside a matrix (docs/measurements/0061-moments-and-straight-rows.md).
-    let has_vectors = row.bytes == row.widest && request.program.loads_of(Phase::Column).next().is_some();
     let order = match (row.states(), is_many) {
-        (0, true) if !has_vectors => [HELD_OF_MANY, HELD, HELD / 2],
+        (0, true) if !row.is_crowded() => [HELD_OF_MANY, HELD, HELD / 2],
         (0, _) => [HELD, HELD_OF_MANY, HELD / 2],
         // Sums over M need registers of their own.
         (_, false) => [HELD / 2, HELD, HELD_OF_MANY],
@@ -320,6 +318,15 @@ impl Row<'_> {
     fn states(&self) -> usize {
         let down = self.request.program.reductions.iter().filter(|reduce| !reduce.operand.axes.contains(M));
         down.map(|reduce| reduce.monoid.words(reduce.value)).sum()
+    }
+
+    /// Whether threads lack registers beside the row that they hold: for vectors over N, for what a third stage computes, or where
+    /// the elements of several matrices are widened from bf16 early (docs/measurements/0061-moments-and-straight-rows.md and 0063).
+    fn is_crowded(&self) -> bool {
+        let TileRequest { program, operation, .. } = *self.request;
+        let is_single = self.bytes == self.widest;
+        let has_vectors = program.loads_of(Phase::Column).next().is_some();
+        (is_single && has_vectors) || program.stages.len() > 2 || (!is_single && operation.dtype() == DType::BF16)
     }
 
     /// A tile whose threads hold rows, in so many blocks.
