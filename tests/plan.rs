@@ -1197,3 +1197,19 @@ fn matrices_decide_about_approximations() {
     assert!(stored(Some(F16), F32) && !stored(Some(F32), F16));
     assert!(stored(None, F16) && !stored(None, F32), "vectors decide where no matrix is stored");
 }
+
+/// Where registers run out, another tile that holds rows comes before one block of few threads a multiprocessor.
+#[test]
+fn rows_keep_threads_where_registers_run_out() {
+    let norm = recipes::layer_norm(recipes::Norm { weights: Some(BF16), residual: Some(BF16) }, BF16).unwrap();
+    let gemm = Gemm::pointwise(BF16, Order::RowMajor, &norm);
+    let plan = |gemm: &Gemm| gemm.kernel_plan(Target::SM_90A, 132, Shape::matrix(4096, 16_384)).unwrap();
+    let sizes = |plan: &KernelPlan| [plan.tile.threads, plan.tile.min_blocks];
+    let mut chosen = plan(&gemm);
+    let mut asked = plan(&gemm.tile(chosen.tile));
+    assert_eq!([sizes(&chosen), sizes(&asked)], [[256, 2]; 2]);
+    assert!(chosen.relax() && chosen.explain().contains("memory is read once"), "{}", chosen.explain());
+    assert_eq!(sizes(&chosen), [512, 1], "{}", chosen.explain());
+    assert!(asked.relax());
+    assert_eq!(sizes(&asked), [256, 1], "a tile that was asked for stays");
+}

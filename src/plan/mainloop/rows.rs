@@ -186,6 +186,15 @@ impl Rules for Rows {
         if tile.holds_rows() { span / group.max(1) * together } else { 0 }
     }
 
+    fn fewest_threads(&self, tile: &Tile) -> usize {
+        if tile.holds_rows() { BUSY } else { 0 }
+    }
+
+    /// A thread that holds its part of a row runs through its code once, so it reloads once.
+    fn tolerated_spills(&self, tile: &Tile) -> u32 {
+        if tile.holds_rows() { SPILLED } else { 0 }
+    }
+
     fn cluster(&self, tile: &Tile) -> usize {
         blocks(tile)
     }
@@ -239,6 +248,10 @@ const BYTE: usize = 8;
 /// Threads of a block.
 const LEAST_THREADS: usize = 128;
 const MOST_THREADS: usize = 1024;
+/// Threads of a multiprocessor below which tiles that hold less are better, and bytes that a thread may spill and reload
+/// (docs/measurements/0063-groups-in-clusters.md).
+const BUSY: usize = 512;
+const SPILLED: u32 = 16;
 /// Blocks that may share a row, and threads of each.
 const CLUSTERS: [usize; 2] = [8, 4];
 const MOST_OF_CLUSTER: usize = 256;
@@ -272,8 +285,10 @@ fn tiles(request: &TileRequest<'_>) -> Vec<Tile> {
         return row.wholes();
     }
     let is_many = row.group(HELD) > MANY;
+    // Vectors over N take registers beside a matrix (docs/measurements/0061-moments-and-straight-rows.md).
+    let has_vectors = row.bytes == row.widest && request.program.loads_of(Phase::Column).next().is_some();
     let order = match (row.states(), is_many) {
-        (0, true) if !row.is_crowded() => [HELD_OF_MANY, HELD, HELD / 2],
+        (0, true) if !has_vectors => [HELD_OF_MANY, HELD, HELD / 2],
         (0, _) => [HELD, HELD_OF_MANY, HELD / 2],
         // Sums over M need registers of their own.
         (_, false) => [HELD / 2, HELD, HELD_OF_MANY],
@@ -318,15 +333,6 @@ impl Row<'_> {
     fn states(&self) -> usize {
         let down = self.request.program.reductions.iter().filter(|reduce| !reduce.operand.axes.contains(M));
         down.map(|reduce| reduce.monoid.words(reduce.value)).sum()
-    }
-
-    /// Whether threads lack registers beside the row that they hold: for vectors over N, for what a third stage computes, or where
-    /// the elements of several matrices are widened from bf16 early (docs/measurements/0061-moments-and-straight-rows.md and 0063).
-    fn is_crowded(&self) -> bool {
-        let TileRequest { program, operation, .. } = *self.request;
-        let is_single = self.bytes == self.widest;
-        let has_vectors = program.loads_of(Phase::Column).next().is_some();
-        (is_single && has_vectors) || program.stages.len() > 2 || (!is_single && operation.dtype() == DType::BF16)
     }
 
     /// A tile whose threads hold rows, in so many blocks.
