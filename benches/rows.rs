@@ -2,7 +2,8 @@
 //!
 //! `cargo bench --bench rows`. A matrix has 64 million elements, so that it passes by the caches. Counted are the bytes
 //! that have to be read and written once; the copy is the driver's, of as many bytes. Contenders take turns, and each
-//! figure is the median of its rounds. With `-- --tiles` every tile that fits is measured, of f16.
+//! figure is the median of its rounds. With `-- --tiles` every tile that fits is measured. `--rows`, `--matrices`,
+//! `--format f16`, `--n 16384` and `--only softmax` leave the others out.
 //!
 //! Without a GPU it says why it does nothing.
 #![allow(missing_docs, reason = "a benchmark")]
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use support::Result;
 
 const ELEMENTS: usize = 1 << 26;
-const ROWS: [usize; 4] = [128, 1024, 4096, 16384];
+const ROWS: [usize; 5] = [128, 1024, 4096, 16384, 65536];
 const ROUNDS: usize = 9;
 /// Launches of a round.
 const LAUNCHES: usize = 5;
@@ -30,7 +31,7 @@ const LAUNCHES: usize = 5;
 fn main() {
     support::on_gpu(|device, args| {
         println!("{device:?}");
-        run(device, support::rounds(args, ROUNDS))
+        run(device, args, support::rounds(args, ROUNDS))
     });
 }
 
@@ -63,6 +64,7 @@ fn cases(d: DType) -> Result<Vec<Case>> {
         case("softmax", softmax, 1),
         case("layer norm", layer_norm, 1),
         case("rms norm", rms_norm, 1),
+        case("cross-entropy", recipes::cross_entropy(d)?, 1),
     ])
 }
 
@@ -91,29 +93,45 @@ fn matrices(d: DType) -> Result<Vec<(Case, Shape)>> {
     ])
 }
 
-fn run(device: &Device, rounds: usize) -> Result<()> {
+fn run(device: &Device, args: &[String], rounds: usize) -> Result<()> {
     let stream = device.context().new_stream()?;
     println!("{:<20} {:>5} {:>6} {:>9} {:>9} {:>6}  tile", "", "", "N", "copy", "kernel", "share");
-    let tiles = std::env::args().any(|a| a == "--tiles");
-    let [of_halves, of_matrices] = ["--f16", "--matrices"].map(|name| std::env::args().any(|a| a == name));
-    for d in if tiles || of_halves { &[F16][..] } else { &[F16, BF16] } {
+    let [tiles, of_rows, of_matrices] = ["--tiles", "--rows", "--matrices"].map(|name| support::has(args, name));
+    let [format, length, only] = ["--format", "--n", "--only"].map(|name| support::value(args, name));
+    for d in [F16, BF16].iter().filter(|d| format.is_none_or(|format| *format == d.to_string())) {
         for case in cases(*d)?.into_iter().filter(|_| !of_matrices) {
-            for n in ROWS {
-                let gemm = Gemm::pointwise(*d, Order::RowMajor, &case.epilogue);
-                let shape = Shape::matrix(ELEMENTS / n, n);
-                let plan = gemm.kernel_plan(device.target(), device.multiprocessors(), shape)?;
-                let candidates: Vec<Tile> = plan.choice.candidates().map(|(tile, _)| tile).collect();
-                for tile in candidates.into_iter().take(if tiles { usize::MAX } else { 1 }) {
-                    measure(device, &stream, &case, *d, shape, &gemm.clone().tile(tile), rounds)?;
-                }
+            // Sums over M beside rows of 65536 elements have no tile.
+            let longest = if case.name == "layer norm, all" { ROWS[3] } else { ROWS[4] };
+            let all = ROWS.into_iter().filter(|n| *n <= longest).filter(|n| length.is_none_or(|length| *length == n.to_string()));
+            for n in all.filter(|_| only.is_none_or(|only| only == case.name)) {
+                measure_tiles(device, &stream, &case, *d, Shape::matrix(ELEMENTS / n, n), tiles, rounds)?;
             }
         }
-        for (case, shape) in matrices(*d)? {
-            let gemm = Gemm::pointwise(*d, Order::RowMajor, &case.epilogue);
-            measure(device, &stream, &case, *d, shape, &gemm, rounds)?;
+        let matrices = matrices(*d)?.into_iter().filter(|_| !of_rows);
+        for (case, shape) in matrices.filter(|(case, _)| only.is_none_or(|only| case.name.starts_with(&**only))) {
+            measure_tiles(device, &stream, &case, *d, shape, tiles, rounds)?;
         }
     }
     Ok(())
+}
+
+/// Measures the tile of the plan, or all that fit the kernel that is the plan.
+fn measure_tiles(
+    device: &Device,
+    stream: &Arc<CudaStream>,
+    case: &Case,
+    d: DType,
+    shape: Shape,
+    tiles: bool,
+    rounds: usize,
+) -> Result<()> {
+    let gemm = Gemm::pointwise(d, Order::RowMajor, &case.epilogue);
+    if !tiles {
+        return measure(device, stream, case, d, shape, &gemm, rounds);
+    }
+    let plan = gemm.kernel_plan(device.target(), device.multiprocessors(), shape)?;
+    let candidates: Vec<Tile> = plan.choice.candidates().map(|(tile, _)| tile).collect();
+    candidates.into_iter().try_for_each(|tile| measure(device, stream, case, d, shape, &gemm.clone().tile(tile), rounds))
 }
 
 fn measure(

@@ -35,7 +35,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% endfor -%}
 {% if hopper or mainloop == "gemv" %}constexpr bool CONSTANT_A = {{ constant_a }}, CONSTANT_B = {{ constant_b }};
 {% endif -%}
-{% include "prelude/overlap.cuh" %}{# -#}
+{% include "prelude/overlap.cuh" %}{% if cluster_size > 1 and not hopper %}{% include "prelude/cluster.cuh" %}{% endif %}{# -#}
 {% if hopper or mainloop == "sm80" or reads_bands or attention or reductions or operand_sums or stages %}{# -#}
     {% include "prelude/fresh.cuh" %}{% endif -%}
 {% if reductions or operand_sums or shared_sums %}{% include "prelude/fence.cuh" %}{% endif -%}
@@ -56,7 +56,8 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if mainloop == "rows" or stages %}{% if not reductions %}{% include "prelude/monoids.cuh" %}{# -#}
     {% if doubles %}{% include "prelude/monoids_of_doubles.cuh" %}{% endif %}
 {% include "prelude/lanes.cuh" %}{% include "prelude/fold_lanes.cuh" %}{% include "epilogue/monoids.cuh" %}{% endif %}{# -#}
-    {% include "prelude/rows.cuh" %}{% endif -%}
+    {% if mainloop == "groups" %}{% include "prelude/copies.cuh" %}{% include "prelude/groups.cuh" %}{# -#}
+    {% else %}{% include "prelude/rows.cuh" %}{% endif %}{% endif -%}
 {% if calls %}{% include "epilogue/calls.cuh" %}{% endif -%}
 {% include "epilogue/values.cuh" %}
 {% include "epilogue/phases.cuh" %}
@@ -75,3 +76,4 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if mainloop == "gemv" %}{% include "mainloop/gemv.cuh" %}{% endif -%}
 {% if mainloop == "pointwise" %}{% include "mainloop/pointwise.cuh" %}{% endif -%}
 {% if mainloop == "rows" %}{% include "mainloop/rows.cuh" %}{% endif -%}
+{% if mainloop == "groups" %}{% include "mainloop/groups.cuh" %}{% endif -%}

@@ -868,10 +868,14 @@ fn rows_are_held_where_they_fit() {
     let softmax = recipes::softmax(recipes::Mask::None, F16).unwrap();
     let rows = Gemm::pointwise(F16, Order::RowMajor, &softmax);
     let plan = |gemm: &Gemm, shape| gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap();
-    for (n, held) in [(1, true), (128, true), (1000, true), (16_384, true), (70_000, false)] {
+    for (n, held) in [(1, true), (128, true), (1000, true), (16_384, true), (70_000, true), (300_000, false)] {
         let plan = plan(&rows, Shape::matrix(512, n));
-        let TileShape::Rows { span, .. } = plan.tile.shape else { panic!("{}", plan.explain()) };
-        assert!(plan.tile.bn >= n && (span == plan.tile.bn) == held, "{n}: {}", plan.explain());
+        let TileShape::Rows { span, cluster, .. } = plan.tile.shape else { panic!("{}", plan.explain()) };
+        assert!(
+            plan.tile.bn >= n && (span * cluster == plan.tile.bn) == held && (cluster > 1) == (n == 70_000),
+            "{n}: {}",
+            plan.explain()
+        );
         assert_eq!(plan.program.stages.len(), 2, "the largest, then the sum of exponentials");
         let said = if held { "memory is read once" } else { "each is read 3 times" };
         assert!(plan.explain().contains(said), "{}", plan.explain());
@@ -956,8 +960,8 @@ fn reductions_that_blocks_share_take_several_kernels() {
     for (shape, kernels, said) in [
         (Shape::matrix(64, 64), 1, "held in registers of one block"),
         (Shape::matrix(200, 100).batched(512), 1, "held in registers of one block"),
-        (Shape::matrix(100, 256).batched(528), 1, "held in registers of one block"),
-        (Shape::matrix(150, 256).batched(528), 1, "is read 3 times"),
+        (Shape::matrix(100, 256).batched(528), 1, "held in shared memory"),
+        (Shape::matrix(150, 256).batched(528), 1, "held in shared memory"),
         (Shape::matrix(110, 257).batched(528), 1, "is read 3 times"),
         (Shape::matrix(1024, 256).batched(512), 2, "several are estimated to be faster"),
         (Shape::matrix(4096, 4096), 2, "several are estimated to be faster"),
@@ -1013,17 +1017,19 @@ fn bands_are_tiles() {
     };
     for columns in [2, 8, 10, 20, 30, 40, 60, 80] {
         let plan = plan(columns, Shape::matrix(8 * 8, 32 * columns));
-        assert!(plan.before.is_empty() && plan.tile.bn == columns, "{}", plan.explain());
+        assert!(plan.before.is_empty() && plan.tile.bn.is_multiple_of(columns), "{}", plan.explain());
         assert!(plan.explain().contains(&format!("in bands of {columns} columns")), "{}", plan.explain());
     }
     let large = plan(40, Shape::matrix(512 * 512, 1280));
     assert_eq!(large.before.len(), 2, "both moments of columns, and of bands of them: {}", large.explain());
     let instances = plan(1, Shape::matrix(256 * 256, 64).batched(8));
     assert_eq!(instances.before.len(), 1, "both moments at once: {}", instances.explain());
-    // Threads that read pieces of lines are slower than another pass. Tiles are tall, as are those of sums down the columns.
+    // Neighbouring groups share the blocks of a cluster, so that lanes read whole sectors.
     let narrow = plan(10, Shape::matrix(64 * 64, 320).batched(16));
-    assert_eq!(narrow.before.len(), 2, "{}", narrow.explain());
-    for plan in [&narrow.before[0], &narrow, &large.before[0], &large, &instances.before[0]] {
+    assert!(narrow.before.is_empty() && narrow.mainloop() == Mainloop::Groups, "{}", narrow.explain());
+    assert!(narrow.tile.bn.is_multiple_of(80) && narrow.tile.cluster() == 8, "{}", narrow.explain());
+    // Tiles are tall, as are those of sums down the columns.
+    for plan in [&large.before[0], &large, &instances.before[0]] {
         assert!(plan.tile.bm >= 256 && plan.mainloop() == Mainloop::Pointwise, "{}", plan.explain());
     }
     // Heads of a row.
@@ -1172,4 +1178,42 @@ fn monoids_of_a_program_cost_what_they_compute() {
     };
     let (short, long) = (instructions(|x| x), instructions(|x| x.sin().exp().tanh()));
     assert!(long > short + 100, "{short} and {long}");
+}
+
+/// What rows come to is stored in f32 beside matrices of 16 bits, which decide about approximations.
+#[test]
+fn matrices_decide_about_approximations() {
+    let is_fast = |epilogue: &Epilogue| {
+        let gemm = Gemm::pointwise(F16, Order::RowMajor, epilogue);
+        gemm.kernel_plan(Target::SM_90A, 132, Shape::matrix(1024, 1024)).unwrap().fast_math
+    };
+    let stored = |matrix: Option<DType>, vector: DType| {
+        let epilogue = Epilogue::build(|e| {
+            let z = e.acc().logsumexp_over(N);
+            e.store("z", z, vector.over(M).batched());
+            if let Some(matrix) = matrix {
+                e.store("d", (e.acc() - z).exp(), matrix);
+            }
+        });
+        is_fast(&epilogue.unwrap())
+    };
+    assert!(is_fast(&recipes::cross_entropy(F16).unwrap()) && !is_fast(&recipes::cross_entropy(F32).unwrap()));
+    assert!(stored(Some(F16), F32) && !stored(Some(F32), F16));
+    assert!(stored(None, F16) && !stored(None, F32), "vectors decide where no matrix is stored");
+}
+
+/// Where registers run out, another tile that holds rows comes before one block of few threads a multiprocessor.
+#[test]
+fn rows_keep_threads_where_registers_run_out() {
+    let norm = recipes::layer_norm(recipes::Norm { weights: Some(BF16), residual: Some(BF16) }, BF16).unwrap();
+    let gemm = Gemm::pointwise(BF16, Order::RowMajor, &norm);
+    let plan = |gemm: &Gemm| gemm.kernel_plan(Target::SM_90A, 132, Shape::matrix(4096, 16_384)).unwrap();
+    let sizes = |plan: &KernelPlan| [plan.tile.threads, plan.tile.min_blocks];
+    let mut chosen = plan(&gemm);
+    let mut asked = plan(&gemm.tile(chosen.tile));
+    assert_eq!([sizes(&chosen), sizes(&asked)], [[256, 2]; 2]);
+    assert!(chosen.relax() && chosen.explain().contains("memory is read once"), "{}", chosen.explain());
+    assert_eq!(sizes(&chosen), [512, 1], "{}", chosen.explain());
+    assert!(asked.relax());
+    assert_eq!(sizes(&asked), [256, 1], "a tile that was asked for stays");
 }

@@ -130,6 +130,8 @@ struct Context {
     /// Of how many matrices a pointwise kernel's accumulator is the sum.
     parts: usize,
     cluster_size: usize,
+    /// Whether tiles are computed in the opposite order.
+    backwards: bool,
     /// Whether the blocks of a cluster share K.
     splits_k: bool,
     /// Whether a launch fetches the weights of few rows ahead, which are A or B.
@@ -250,6 +252,7 @@ fn context(plan: &KernelPlan, scores: Option<String>) -> Context {
         reads_bands: plan.reads_bands(),
         parts: plan.split.as_ref().map_or(1, |split| split.parts),
         cluster_size: plan.tile.cluster(),
+        backwards: plan.backwards,
         splits_k: plan.tile.parts() > 1,
         weights_a: plan.weights == Some(0),
         weights_b: plan.weights == Some(1),

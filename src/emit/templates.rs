@@ -30,6 +30,9 @@ pub(super) static ALL: &[(&str, &str)] = templates![
     "prelude/fold_lanes.cuh",
     "prelude/reduce.cuh",
     "prelude/rows.cuh",
+    "prelude/groups.cuh",
+    "prelude/cluster.cuh",
+    "prelude/copies.cuh",
     "prelude/shared.cuh",
     "prelude/shift.cuh",
     "prelude/tensor_core.cuh",
@@ -88,4 +91,7 @@ pub(super) static ALL: &[(&str, &str)] = templates![
     "mainloop/pool.cuh",
     "mainloop/pointwise.cuh",
     "mainloop/rows.cuh",
+    "mainloop/held.cuh",
+    "mainloop/inside.cuh",
+    "mainloop/groups.cuh",
 ];

@@ -98,7 +98,7 @@ impl Kernel {
             let kernel = Kernel { plan: plan_so_far, source, cubin, repack, split, before };
             let least = best.as_ref().map_or(u32::MAX, Kernel::spilled);
             let best = if kernel.spilled() < least { best.insert(kernel) } else { best.get_or_insert(kernel) };
-            if best.spilled() == 0 || !plan.relax() {
+            if best.spilled() <= best.plan.tolerated_spills() || !plan.relax() {
                 return Ok(best.clone());
             }
         }

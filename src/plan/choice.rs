@@ -110,9 +110,10 @@ impl Choice {
     }
 
     /// The next best tile whose threads hold fewer accumulators, where registers ran out for good.
-    pub(super) fn retreat(&mut self, tile: &Tile) -> Option<(Tile, i32)> {
+    pub(super) fn retreat(&mut self, tile: &Tile, suits: impl Fn(&Tile) -> bool) -> Option<(Tile, i32)> {
         let held = Tile::accumulators;
-        let next = self.others.iter().position(|(other, _)| held(other) < held(tile)).map(|at| self.others.remove(at))?;
+        let next = self.others.iter().position(|(other, _)| held(other) < held(tile) && suits(other))?;
+        let next = self.others.remove(next);
         self.accept(next.0, "registers ran out with the one before");
         Some(next)
     }

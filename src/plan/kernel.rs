@@ -79,6 +79,9 @@ pub struct KernelPlan {
     /// Whether edge tiles are shifted: the last tiles of rows and columns end where the output does, and overlap the
     /// tiles before them.
     pub shifted_edges: bool,
+    /// Whether tiles are computed in the opposite order, because the kernel before this one has read the same matrices: what that
+    /// one has read last lies in the L2 cache.
+    pub backwards: bool,
     /// Whether the epilogue's matrices exceed the L2 cache, on the shape that the plan was made for.
     pub outgrows_cache: bool,
     /// Whether a launch may begin while the one before it in the stream still runs (programmatic stream serialisation).

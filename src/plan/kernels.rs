@@ -125,7 +125,9 @@ fn all_at_once(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
     };
     let several = in_passes(request, String::new());
     let Ok(mut several) = several else { return Ok(one) };
-    let [whole, parts] = [time_of_whole(&one, request), time_of_passes(&several, request)];
+    // Where the estimate of one kernel follows what was measured, that of several does, too.
+    let measured = if one.choice.nanoseconds().is_some() { SLOWER } else { 1.0 };
+    let [whole, parts] = [time_of_whole(&one, request), time_of_passes(&several, request) * measured];
     let estimates = format!("in one kernel {:.1} us, in {} {:.1} us", whole * 1e6, several.before.len() + 1, parts * 1e6);
     if whole <= parts {
         let mut one = one;
@@ -137,6 +139,9 @@ fn all_at_once(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
     }
     Ok(several)
 }
+
+/// What several kernels took, over what memory takes for them (`docs/measurements/0063-groups-in-clusters.md`).
+const SLOWER: f64 = 1.4;
 
 /// Bytes that one multiprocessor reads in a second while the others wait, and bytes that blocks find in the L2 cache again, at
 /// twice the pace. Neither is fitted: matrices of a few kilobytes and of many megabytes do not depend on them.
@@ -158,6 +163,9 @@ fn bytes(plan: &KernelPlan, shape: Shape) -> [f64; 2] {
 
 /// Estimated seconds of a kernel whose blocks have whole matrices.
 fn time_of_whole(one: &KernelPlan, request: &PlanRequest<'_>) -> f64 {
+    if let Some(nanoseconds) = one.choice.nanoseconds() {
+        return nanoseconds as f64 * 1e-9;
+    }
     let [read, written] = bytes(one, request.problem.shape);
     let seen = one.seen(request.problem.shape);
     let bands = one.program.band.map_or(1, |band| seen.n.div_ceil(band).max(1));
@@ -237,6 +245,10 @@ fn in_passes(request: &PlanRequest<'_>, why: String) -> Result<KernelPlan, PlanE
         if pass.single.is_some() { planner::one(&request) } else { plan(&request) }
     };
     let mut plans = passes.passes.iter().enumerate().map(plan_of).collect::<Result<Vec<_>, _>>()?;
+    // Kernels that read the same matrices go through them in turns of direction.
+    let multiplies = operation.multiplies();
+    let reading = plans.iter_mut().zip(&passes.passes).filter(|(_, pass)| pass.single.is_none() && !multiplies);
+    reading.enumerate().for_each(|(turn, (plan, _))| plan.backwards = turn % 2 == 1);
     let Some(mut last) = plans.pop() else { return Err(PlanError::Reduction { why: passes.why }) };
     last.scratch = last.scratch.saturating_add(passes.layout(shape).1);
     (last.before, last.passes) = (plans, Some(Box::new(passes)));

@@ -269,6 +269,7 @@ impl Seen {
             staging,
             params,
             lockstep: self.lockstep,
+            backwards: false,
             shifted_edges: self.shifted_edges,
             // With copies before the kernel, an early start cost up to 15 %.
             programmatic: preferences.programmatic && target.has_programmatic_launches() && repack.is_none(),
@@ -281,11 +282,19 @@ impl Seen {
 }
 
 impl KernelPlan {
-    /// Leaves more registers to a thread. It asks the compiler for fewer blocks to a multiprocessor. If that is one already,
-    /// it halves the epilogue's chunks, whose columns' values a thread holds. If that is done too, it takes the next best tile
-    /// whose threads hold fewer accumulators. False if there is none.
+    /// Leaves more registers to a thread. It asks the compiler for fewer blocks to a multiprocessor, unless too few threads would
+    /// be left where another tile holds less. If that is one already, it halves the epilogue's chunks, whose columns' values
+    /// a thread holds. If that is done too, it takes the next best tile whose threads hold fewer accumulators. False if there is
+    /// none.
     pub fn relax(&mut self) -> bool {
         if self.tile.min_blocks > 1 {
+            let threads = (self.tile.min_blocks - 1) * self.tile.threads;
+            if threads < self.tile.rules().fewest_threads(&self.tile)
+                && let Some((tile, raster)) = self.choice.retreat(&self.tile, Tile::holds_rows)
+            {
+                self.set_tile(tile, raster, MOST_CHUNK);
+                return true;
+            }
             self.tile.min_blocks -= 1;
             self.choice.relaxed(&self.tile, &format!("for {} block(s) a multiprocessor", self.tile.min_blocks));
             return true;
@@ -296,7 +305,13 @@ impl KernelPlan {
             self.choice.relaxed(&self.tile, &format!("with chunks of {} columns", MOST_CHUNK / 2));
             return true;
         }
-        self.choice.retreat(&self.tile).map(|(tile, raster)| self.set_tile(tile, raster, MOST_CHUNK)).is_some()
+        self.choice.retreat(&self.tile, |_| true).map(|(tile, raster)| self.set_tile(tile, raster, MOST_CHUNK)).is_some()
+    }
+
+    /// Bytes that a thread may spill and reload: fewer blocks on a multiprocessor would cost more.
+    #[cfg_attr(not(feature = "jit"), allow(dead_code, reason = "only what compiles kernels knows of spills"))]
+    pub(crate) fn tolerated_spills(&self) -> u32 {
+        self.tile.rules().tolerated_spills(&self.tile)
     }
 
     /// Computes the elements of a strip one after the other, where the compiler gives up. ptxas 13.0 finds no predicates for some

@@ -12,7 +12,7 @@ use std::num::{NonZeroI32, NonZeroUsize};
 #[serde(rename_all = "snake_case")]
 pub enum Math {
     /// Fast if every stored matrix is 16 bit or narrower, exact otherwise. If no matrix is stored, the formats of the
-    /// reductions decide.
+    /// vectors decide, and without these those of the reductions.
     #[default]
     Auto,
     /// Within the table's units in the last place.
@@ -99,8 +99,11 @@ impl Math {
             Math::Exact => false,
             Math::Fast => true,
             Math::Auto => {
+                let stored = || program.stores.iter().map(|store| store.operand);
+                let has_matrix = stored().any(|operand| operand.axes.is_matrix());
                 let reduced = program.reductions.iter().map(|r| r.operand).filter(|_| program.stores.is_empty());
-                program.stores.iter().map(|s| s.operand).chain(reduced).all(|operand| operand.dtype.size() <= 2)
+                let mut deciding = stored().filter(|operand| !has_matrix || operand.axes.is_matrix()).chain(reduced);
+                deciding.all(|operand| operand.dtype.size() <= 2)
             }
         }
     }

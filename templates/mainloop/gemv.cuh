@@ -11,21 +11,17 @@ DEVICE void add_part(Accum (&acc)[STRIP], const Accum* part) {
 {% if cluster_size > 1 -%}
 // Adds the same strip from the shared memory of another block of the cluster.
 DEVICE void add_part_of(Accum (&acc)[STRIP], const Accum* part, u32 block) {
-    u32 address;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(u32(__cvta_generic_to_shared(part))), "r"(block));
+    const u32 address = address_in_block(part, block);
 #pragma unroll
     for (int e = 0; e < STRIP; ++e) {
 {% if accumulator_bytes == 8 %}        double x;
         asm volatile("ld.shared::cluster.f64 %0, [%1];" : "=d"(x) : "r"(address + e * 8) : "memory");
         acc[e] = add(acc[e], x);
 {% else %}        Raw<Accum, 1> raw;
-        asm volatile("ld.shared::cluster.b32 %0, [%1];" : "=r"(raw.words[0]) : "r"(address + e * 4) : "memory");
+        raw.words[0] = word_of_cluster(address + e * 4);
         acc[e] = add(acc[e], raw.elements[0]);
 {% endif -%}
     }
-}
-DEVICE void sync_cluster() {
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 {% endif -%}
 
@@ -70,11 +66,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     if (lane_row < BM)
 #pragma unroll
         for (int e = 0; e < STRIP; ++e) block[e] = acc[e];
-    gemv::sync_cluster();
+    sync_cluster();
     if (rank == 0)
 #pragma unroll
         for (int other = 1; other < CLUSTER; ++other) gemv::add_part_of(acc, block, other);
-    gemv::sync_cluster(); // a block must not exit while another reads from it
+    sync_cluster(); // a block must not exit while another reads from it
     if (rank > 0) return;
 {% endif %}
 #pragma unroll

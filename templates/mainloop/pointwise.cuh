@@ -20,7 +20,10 @@ constexpr int TOGETHER = PARTS < 8 ? PARTS : 8;                 // parts whose l
 static_assert(BN % STRIP == 0 && THREADS % STRIPS == 0, "one strip a thread");
 static_assert(BM % ROWS_AT_ONCE == 0 && VISITS % PASS == 0, "whole passes cover the tile");
 
-{% include "mainloop/existing.cuh" %}
+// Tiles of so many rows have code of their own where they lie inside of the matrix.
+constexpr bool IS_TALL = BM >= 64;
+
+{% include "mainloop/existing.cuh" %}{% include "mainloop/inside.cuh" %}
 {%- if pool %}{% include "mainloop/pool.cuh" %}{% endif %}
 {%- if parts > 1 %}// The sum over the parts, in groups. The loads of a group are in flight together, wide or element by element.
 DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_distance, i64 part_distance, int left) {
@@ -51,7 +54,8 @@ DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_dis
     }
 }
 
-{% endif %}DEVICE void visit(const Params& p, const TileValues& tile, int batch, int first, int column) {
+{% endif %}// INSIDE: the whole tile lies inside of the matrix.
+template <bool INSIDE> DEVICE void visit(const Params& p, const TileValues& tile, int batch, int first, int column) {
     const Element* const accumulator =
         static_cast<const Element*>(p.a) + batch * p.batch_stride_a{% if packed_accumulator %} / 8{% endif %};
 {% if not packed_accumulator %}    const i64 row_distance = ACC_ROW_MAJOR ? p.lda : 1;
@@ -69,6 +73,7 @@ DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_dis
 {% endif %}#pragma unroll
         for (int i = 0; i < PASS; ++i) {
             const int row = first + (v + i) * ROWS_AT_ONCE;
+            assume<INSIDE>(p, {row, column});
 {% if pool %}{% if reads_accumulator %}            pool(pooled[i], p, accumulator, row, column);
 {% endif %}{# -#}
 {% elif not reads_accumulator %}            raw[i]{% if not packed_accumulator %}[0]{% endif %} = {};   // there may be no matrix
@@ -84,6 +89,7 @@ DEVICE void load_sum(Vector (&sum)[VECTORS], const Element* from, i64 column_dis
 #pragma unroll
         for (int i = 0; i < PASS; ++i) {
             const int row = first + (v + i) * ROWS_AT_ONCE;
+            assume<INSIDE>(p, {row, column});
             Accum acc[STRIP];
 #pragma unroll
             for (int e = 0; e < STRIP; ++e)
@@ -104,7 +110,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kerne
     const TileOrigin tile = locate(p);
     if (tile.batch >= p.batch) return;
     const TileValues values = epilogue_begin(p, tile.batch);
-    pointwise::visit(p, values, tile.batch, tile.row, tile.column);
+    if (pointwise::IS_TALL && tile.row + BM <= p.m && tile.column + BN <= p.n && pointwise::is_wide(p))
+        pointwise::visit<pointwise::IS_TALL>(pointwise::inside(p), values, tile.batch, tile.row, tile.column);
+    else pointwise::visit<false>(p, values, tile.batch, tile.row, tile.column);
     if constexpr (EPILOGUE_SMEM > 0) __syncthreads();
     epilogue_end(p, values, tile);
 }

@@ -14,65 +14,11 @@ constexpr int AT_ONCE = THREADS / GROUP, STEP = GROUP * STRIP, VISITS = SPAN / S
 static_assert(THREADS % GROUP == 0 && SPAN % STEP == 0 && BN % SPAN == 0, "groups of threads cover rows in whole strips");
 static_assert(BM % (AT_ONCE * TOGETHER) == 0, "a tile has whole batches of rows");
 
-{% include "mainloop/existing.cuh" %}{% if holds_rows %}// Whether strips inside of the matrix are read and written at once.
-DEVICE bool is_wide(const Params& p) {
-    return true{% for load in column_loads %}{% if load.wide != "0" %} && {{ load.wide }} != 0{% endif %}{% endfor -%}
-{% for load in fetches %}{% if load.wide != "0" %} && {{ load.wide }} != 0{% endif %}{% endfor -%}
-{% for store in stores %}{% if store.wide != "0" %} && {{ store.wide }} != 0{% endif %}{% endfor %};
-}
-// The same parameters, where a tile lies inside of the matrix and strips are wide. The compiler sees constants: without
-// branches it has the loads of all strips in flight together.
-DEVICE Params inside(Params p) {
-{% if not bands %}    p.n = BN;
-{% endif %}{% for load in column_loads %}{% if load.wide != "0" %}    {{ load.wide }} = 1;
-{% endif %}{% endfor -%}
-{% for load in fetches %}{% if load.wide != "0" %}    {{ load.wide }} = 1;
-{% endif %}{% endfor -%}
-{% for store in stores %}{% if store.wide != "0" %}    {{ store.wide }} = 1;
-{% endif %}{% endfor %}    return p;
-}
-template <bool INSIDE> DEVICE void assume(const Params& p, const Strip& s) {
-    if constexpr (INSIDE) {
-        __builtin_assume(s.row < p.m);
-        __builtin_assume(p.n - s.column >= STRIP);
-        __builtin_assume(s.column + (STRIP - 1) < p.n);
-    }
-}
-
-{% endif %}// A thread's part of a row: VISITS strips, STEP columns apart.
-struct Held {
-    Vector raw[VISITS]{% if not packed_accumulator %}[VECTORS]{% endif %};
-    Fetched fetched[VISITS];
-
-    {% if holds_rows %}template <bool INSIDE> {% endif %}{# -#}
-    DEVICE void read(const Params& p, const TileValues& t, const Strip& first) {
-{% if reads_accumulator %}        const Element* const accumulator =
-            static_cast<const Element*>(p.a) + t.batch * p.batch_stride_a{% if packed_accumulator %} / 8{% endif %};
-{% if not packed_accumulator %}        const i64 row_distance = ACC_ROW_MAJOR ? p.lda : 1;
-        const i64 column_distance = ACC_ROW_MAJOR ? 1 : p.lda;
-{% endif %}{% endif %}#pragma unroll
-        for (int v = 0; v < VISITS; ++v) {
-            const Strip s{first.row, first.column + v * STEP};
-{% if holds_rows %}            assume<INSIDE>(p, s);
-{% endif -%}
-{% if not reads_accumulator %}            raw[v]{% if not packed_accumulator %}[0]{% endif %} = {};   // there may be no matrix
-{% elif packed_accumulator %}            read_matrix<0, ACC_ROW_MAJOR>(raw[v], s, accumulator, p.lda, p.m, p.n, false);
-{% else %}            load(raw[v], accumulator + s.row * row_distance + s.column * column_distance, column_distance,
-                 s.row < p.m ? p.n - s.column : 0);
-{% endif %}            fetched[v] = epilogue_fetch(p, t, s);
-        }
-    }
-    DEVICE void widen_strip(Accum (&acc)[STRIP], int v) const {
-#pragma unroll
-        for (int e = 0; e < STRIP; ++e)
-            acc[e] = widen({% if packed_accumulator %}raw[v].elements[e]
-                           {% else %}raw[v][e / WIDTH].elements[e % WIDTH]{% endif %});
-    }
-};
-
-{% if holds_rows %}// INSIDE: the whole tile lies inside of the matrix.
+{% include "mainloop/held.cuh" %}{% if holds_rows %}// INSIDE: the whole tile lies inside of the matrix.
 template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) {
-    const int first = int(threadIdx.x) / GROUP, lane = {% if bands %}tile.column + {% endif %}int(threadIdx.x) % GROUP * STRIP;
+    const int first = int(threadIdx.x) / GROUP;
+    const int lane = {% if bands %}tile.column + {% endif %}{# -#}
+        {% if cluster_size > 1 %}int(blockIdx.x % CLUSTER) * SPAN + {% endif %}int(threadIdx.x) % GROUP * STRIP;
     int turn = 0;
 {% if whole %}    const int width = {% if bands %}min(BN, p.n - tile.column){% else %}p.n{% endif %};
 {% endif %}{% if holds_rows %}{% if reductions %}    ColumnValues columns[VISITS];   // only their sums are kept
@@ -119,7 +65,8 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
 {% endif %}#pragma unroll
         for (int i = 0; i < TOGETHER; ++i)
             epilogue_reduce_{{ stage.number }}(p, t, rows[i], {tile.row + batch + i * AT_ONCE + first, lane}, turn);
-{% endfor %}#pragma unroll
+{% endfor %}{% if cluster_size > 1 %}        arrive_at_cluster();
+{% endif %}#pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
             const int row = tile.row + batch + i * AT_ONCE + first;
 #pragma unroll
@@ -140,6 +87,7 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
     }
 {% if reductions %}#pragma unroll
     for (int v = 0; v < VISITS; ++v) epilogue_column_end(p, t, columns[v], {tile.row + first, lane + v * STEP});
+{% endif %}{% if cluster_size > 1 %}    wait_for_cluster();   // others may still read this block's states
 {% endif %}{% elif whole %}    RowValues all[1] = {epilogue_row(p, t, {first, lane})};   // only what all rows come to is kept
 {% for stage in stages %}#pragma unroll 1
     for (int batch = 0; batch < p.m; batch += AT_ONCE * TOGETHER) {
@@ -227,10 +175,11 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
 
 } // namespace rows
 
-extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+{% if cluster_size > 1 %}__cluster_dims__({{ cluster_size }}, 1, 1) {% endif %}postlude_kernel(const __grid_constant__ Params p) {
     begin_early();
 {% if bands %}    const TileOrigin tile = locate(p);
-{% else %}    const TileOrigin tile{int(blockIdx.x) * BM, 0, int(blockIdx.z * gridDim.y + blockIdx.y)};   // any raster
+{% else %}    const TileOrigin tile{int(blockIdx.x / CLUSTER) * BM, 0, int(blockIdx.z * gridDim.y + blockIdx.y)};   // any raster
 {% endif -%}
     if (tile.batch >= p.batch) return;
     const TileValues values = epilogue_begin(p, tile.batch);

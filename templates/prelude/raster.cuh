@@ -24,4 +24,11 @@ DEVICE TileOrigin locate(const Params& p, u32 index) {
     place_tile(p, index, u32(p.m - 1) / BM + 1, u32(p.n - 1) / BN + 1, row, column);
     return {int(row * BM), int(column * BN), int(blockIdx.z * gridDim.y + blockIdx.y)};
 }
-DEVICE TileOrigin locate(const Params& p) { return locate(p, blockIdx.x); }
+{% if backwards %}// What the kernel before this one has read last comes first.
+DEVICE TileOrigin locate(const Params& p) {
+    TileOrigin tile = locate(p, gridDim.x - 1 - blockIdx.x);
+    if (tile.batch < p.batch) tile.batch = p.batch - 1 - tile.batch;
+    return tile;
+}
+{% else %}DEVICE TileOrigin locate(const Params& p) { return locate(p, blockIdx.x); }
+{% endif %}

@@ -27,10 +27,26 @@ template <class M, int SHARERS> DEVICE typename M::State combine_threads(typenam
     }
     return s;
 }
+{% if cluster_size > 1 %}// The same across the blocks of a cluster: lanes read the states of all warps of all blocks.
 template <class M> DEVICE typename M::State combine_row(typename M::State s, int& turn) {
+    using S = typename M::State;
+    static_assert(sizeof(S) <= 32 && GROUP == THREADS, "a warp's place holds a state, and a block has one row");
+    constexpr int WARPS = THREADS / 32, ALL = WARPS * CLUSTER;
+    s = fold_lanes<M, 1, 32>(s);
+    const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
+    u8* const places = smem + (turn ^= 1) * THREADS;
+    if (lane == 0) *reinterpret_cast<S*>(places + warp * 32) = s;
+    sync_cluster();
+    const auto state = [&](int i) { return state_in_block(reinterpret_cast<const S*>(places + i % WARPS * 32), i / WARPS); };
+    s = state(lane % ALL);
+#pragma unroll
+    for (int i = 32; i < ALL; i += 32) s = M::combine(s, state(i + lane));
+    return fold_lanes<M, 1, ALL < 32 ? ALL : 32>(s);
+}
+{% else %}template <class M> DEVICE typename M::State combine_row(typename M::State s, int& turn) {
     return combine_threads<M, GROUP>(s, turn);
 }
-{% if whole %}template <class M> DEVICE typename M::State combine_block(typename M::State s, int& turn) {
+{% endif %}{% if whole %}template <class M> DEVICE typename M::State combine_block(typename M::State s, int& turn) {
     return combine_threads<M, THREADS>(s, turn);
 }
 {% endif %}{% endif -%}

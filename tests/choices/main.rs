@@ -33,11 +33,19 @@ fn chain<'g>(z: Expr<'g>, count: usize) -> Expr<'g> {
     (0..count).fold(z, |z, i| (z + i as f32 * 0.125).sin().tanh())
 }
 
+/// The norm of groups of so many columns.
+fn group_norm(e: &Builder, d: DType, columns: usize) {
+    let group = (M | N).bands(columns);
+    let centred = e.acc() - e.acc().mean_over(group);
+    let scaled = centred * (centred.mean_square_over(group) + 1e-5).rsqrt();
+    e.store("d", scaled * e.load("scale", d.over(N)), d);
+}
+
 /// An epilogue by its name, whose matrices have one format.
 type Named = (&'static str, fn(&Builder, DType));
 
 /// The epilogues of the table, from the lightest to the heaviest.
-const EPILOGUES: [Named; 15] = [
+const EPILOGUES: [Named; 19] = [
     ("identity", |e, d| e.store("d", e.acc(), d)),
     ("wide", |e, _| e.store("d", e.acc(), F32)),
     ("bias_relu", |e, d| e.store("d", (e.acc() + e.load("bias", d.over(N))).relu(), d)),
@@ -71,10 +79,19 @@ const EPILOGUES: [Named; 15] = [
         let z = e.acc();
         e.store("d", z * (z.mean_square_over(N) + 1e-6).rsqrt() * e.load("scale", d.over(N)), d);
     }),
+    ("cross_entropy", |e, d| {
+        let log_share = e.acc().log_softmax_over(N);
+        let is_target = e.column().eq(e.load("target", I32.over(M).batched()));
+        e.store("loss", -is_target.select(log_share, 0.0).sum_over(N), F32.over(M).batched());
+        e.store("d", log_share.exp() - is_target.select(1.0, 0.0), d);
+    }),
+    ("group_norm_10", |e, d| group_norm(e, d, 10)),
+    ("group_norm_20", |e, d| group_norm(e, d, 20)),
+    ("group_norm_40", |e, d| group_norm(e, d, 40)),
 ];
 
 /// One line's left-hand side: `target operands layout shape epilogue [what:number ...]`. Instead of a layout stands
-/// `rows` for what a matrix comes to, `attention`, or a convolution or one of its gradients: see [`convolution`]. The operands
+/// `rows` for what matrices come to, `attention`, or a convolution or one of its gradients: see [`convolution`]. The operands
 /// `f16*i4` have two formats.
 struct Line {
     target: Target,
@@ -106,9 +123,14 @@ impl Line {
             "NT" => NT,
             "TT" => TT,
             "rows" => {
-                let [m, n] = extents[..] else { return None };
+                let (m, n, batch) = match extents[..] {
+                    [m, n] => (m, n, 1),
+                    [m, n, batch] => (m, n, batch),
+                    _ => return None,
+                };
                 let gemm = Gemm::pointwise(dtype, Order::RowMajor, &epilogue);
-                return Some(Line { target, multiprocessors, gemm, problem: Shape::matrix(m, n).into() });
+                let shape = Shape::matrix(m, n).batched(batch);
+                return Some(Line { target, multiprocessors, gemm, problem: shape.into() });
             }
             "attention" => {
                 let [m, n, k] = extents[..] else { return None };
@@ -266,7 +288,7 @@ fn a_line_that_is_no_problem_is_none() {
         "sm_90a f16 TN 1x2x3 nothing",
         "sm_90a f16 TN 1x2x3 identity x:1",
         "sm_90a f16 XX 1x2x3 identity",
-        "sm_90a f16 rows 1x2x3 softmax",
+        "sm_90a f16 rows 1x2x3x4 softmax",
         "sm_90a f16 conv 1x8x8x8x8x3 identity",
         "sm_90a f16 conv 1x8x8x8x8x3x3 identity lda:8",
         "sm_90a f16*f17 TN 1x2x3 identity",

@@ -25,13 +25,13 @@ fn case(
 
 /// The same with a tile of these numbers, in place of the plan's.
 fn on(case: Case, name: &'static str, [threads, group, span, bn, together, bm]: [usize; 6]) -> Case {
-    let shape = TileShape::Rows { group, span, together, ahead: bm * group > threads * together, whole: false };
+    let shape = TileShape::Rows { group, span, together, ahead: bm * group > threads * together, whole: false, cluster: 1 };
     Case { name, gemm: case.gemm.tile(Tile { bm, bn, shape, threads, min_blocks: 1 }), ..case }
 }
 
 /// The same with a tile that reads a whole matrix again for each stage.
 fn again_whole(case: Case) -> Case {
-    let shape = TileShape::Rows { group: 64, span: 64 * 4, together: 2, ahead: false, whole: true };
+    let shape = TileShape::Rows { group: 64, span: 64 * 4, together: 2, ahead: false, whole: true, cluster: 1 };
     Case { gemm: case.gemm.tile(Tile { bm: 24, bn: 64 * 4 * 5, shape, threads: 128, min_blocks: 1 }), ..case }
 }
 
@@ -181,6 +181,28 @@ fn far() -> Result<Epilogue, postlude::Diagnostics> {
     })
 }
 
+/// Groups that shared memory holds, beside another matrix: sums, indices and what is stored along columns.
+fn held_groups(columns: usize) -> Result<Epilogue, postlude::Diagnostics> {
+    Epilogue::build(|e| {
+        let group = (M | N).bands(columns);
+        let z = e.acc() + e.load("bias", F32.over(N)) - e.load("beside", F16);
+        let centred = z - z.mean_over(group);
+        let scale = (centred.mean_square_over(group) + 0.125).rsqrt();
+        let best = e.reduce_over([z, e.column() * 1000 + e.row()], Monoid::ArgMax, group);
+        e.store("d", centred * scale * e.load("bias", F32.over(N)), F32);
+        e.store("first", scale - centred.absmax_over(group) - z.min_over(group), F32.over(N).batched());
+        e.store("best", best, I32.over(N).batched());
+    })
+}
+
+/// The same in a tile of three groups of eight columns, whose threads go down seven rows, three at a time.
+fn in_threes(case: Case) -> Case {
+    let shape = TileShape::Groups { band: 8, cluster: 1, bytes: 6, together: 3 };
+    let tile = Tile { bm: 7 * 32, bn: 3 * 8, shape, threads: 96, min_blocks: 1 };
+    let shapes = [(224, 48), (100, 67), (3, 20)].map(|(m, n)| Shape::matrix(m, n).batched(2));
+    Case { gemm: case.gemm.tile(tile), shapes: shapes.into(), ..case }
+}
+
 pub fn all() -> Vec<Case> {
     let norm = |weights, residual| Norm { weights, residual };
     let row = Order::RowMajor;
@@ -232,6 +254,8 @@ pub fn all() -> Vec<Case> {
         case("groups_of_columns_ten", F16, row, groups(10), 2e-5),
         large(case("groups_of_columns_again", F32, row, groups(264), 2e-5)),
         case("groups_of_columns_in_columns", F16, Order::ColumnMajor, groups(16), 2e-5),
+        case("groups_held", F16, row, held_groups(10), 2e-5),
+        in_threes(case("groups_held_in_threes", F32, row, held_groups(8), 2e-5)),
         apart(case("passes_of_groups", F32, row, groups_apart(), 2e-5)),
         large(case("passes_of_groups_tall", F16, row, groups_apart(), 2e-5)),
         large(case("passes_far_from_zero", F32, row, far(), 1e-3)),

@@ -330,6 +330,57 @@ fn bands_of_columns() {
     run_all(&cases);
 }
 
+/// Matrices and groups of their columns that the shared memory of one block or of a cluster holds: every tile of each, whole
+/// passes and not, groups that the edge cuts, strides, a residual, and what is stored beside.
+#[test]
+fn groups_that_clusters_hold() {
+    let several = |over: Over| {
+        let epilogue = Epilogue::build(|e| {
+            let z = e.acc() + e.load("bias", F32.over(N)) + e.load("residual", F32);
+            let centred = z - z.mean_over(over);
+            let scale = (centred.mean_square_over(over) + 0.125).rsqrt();
+            let largest = centred.absmax_over(over);
+            e.store("d", centred * scale + largest, F16);
+            e.store("above", centred.gt(scale), Bool);
+            e.store("most", largest, F32.over(N).batched());
+            let best = e.reduce_over([z, e.column() * 5000 + e.row()], Monoid::ArgMax, over);
+            e.store("best", best, I32.over(N).batched());
+        });
+        epilogue.unwrap()
+    };
+    let norm = |columns, residual| recipes::group_norm(columns, Norm { weights: Some(F32), residual }, F16).unwrap();
+    let matrix = Epilogue::build(|e| {
+        let rstd = (e.acc().mean_square_over(M | N) + 0.125).rsqrt();
+        e.store("d", e.acc() * rstd * e.load("weight", F16.over(N)), F16);
+        e.store("rstd", rstd, F32.pointer().batched());
+    });
+    let all = [
+        (norm(10, None), Shape::matrix(4096, 320).batched(2)),
+        (norm(20, None), Shape::matrix(1024, 640).batched(3)),
+        (norm(40, Some(F16)), Shape::matrix(250, 1240).batched(2)),
+        (norm(8, None), Shape::matrix(3136, 64).batched(3)),
+        (norm(10, Some(BF16)), Shape::matrix(1003, 77).batched(2)),
+        (several((M | N).bands(6)), Shape::matrix(700, 100).batched(2)),
+        (several((M | N).bands(16)), Shape::matrix(37, 176)),
+        (several((M | N).into()), Shape::matrix(900, 120).batched(2)),
+        (matrix.unwrap(), Shape::matrix(3000, 256).batched(2)),
+    ];
+    let mut cases = Vec::new();
+    for (epilogue, shape) in all {
+        let gemm = Gemm::pointwise(F16, Order::RowMajor, &epilogue).mainloop(Mainloop::Groups);
+        let plan = gemm.kernel_plan(postlude::target::Target::SM_90A, 132, shape).unwrap();
+        assert!(plan.before.is_empty() && plan.mainloop() == Mainloop::Groups, "{}", plan.explain());
+        cases.extend(plan.choice.candidates().map(|(tile, _)| case(&gemm.clone().tile(tile), shape)));
+    }
+    let gemm = Gemm::pointwise(BF16, Order::RowMajor, &norm(10, None)).mainloop(Mainloop::Groups);
+    let shape = Shape::matrix(300, 90).batched(3);
+    cases.push(case(&gemm, shape).ld("a", 97).ld("d", 93));
+    cases.push(case(&gemm, shape).offset("a", 1).offset("d", 3));
+    let turned = Gemm::pointwise(F16, Order::ColumnMajor, &norm(16, None)).mainloop(Mainloop::Groups);
+    cases.push(case(&turned, Shape::matrix(320, 96).batched(2)));
+    run_all(&cases);
+}
+
 /// Derivatives of group norms.
 #[test]
 fn gradients_of_bands() {

@@ -8,6 +8,7 @@ pub(super) mod depthwise;
 pub(super) mod depthwise_filters;
 pub(super) mod direct;
 pub(super) mod gemv;
+pub(super) mod groups;
 pub(super) mod name;
 pub(super) mod patches;
 pub(super) mod pointwise;

@@ -30,6 +30,9 @@ pub enum Mainloop {
     /// No product either: for epilogues that use the results of their rows' reductions. The threads that share a row
     /// hold it, or read it again for each stage.
     Rows,
+    /// The same where reductions go over whole matrices or groups of their columns: the blocks of a cluster hold these in
+    /// shared memory.
+    Groups,
 }
 
 impl Mainloop {
@@ -47,8 +50,8 @@ impl Mainloop {
         Mainloop::Pointwise,
     ];
 
-    /// Those of pointwise operations whose epilogue uses the results of its rows' reductions.
-    pub(in crate::plan) const OF_ROWS: [Mainloop; 1] = [Mainloop::Rows];
+    /// Those of pointwise operations whose epilogue uses the results of its rows' reductions, the best first.
+    pub(in crate::plan) const OF_ROWS: [Mainloop; 2] = [Mainloop::Groups, Mainloop::Rows];
 
     /// The name, which is also that of its template.
     pub const fn name(self) -> &'static str {
@@ -64,6 +67,7 @@ impl Mainloop {
             Mainloop::Gemv => "gemv",
             Mainloop::Pointwise => "pointwise",
             Mainloop::Rows => "rows",
+            Mainloop::Groups => "groups",
         }
     }
 }

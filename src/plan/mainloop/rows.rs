@@ -16,7 +16,8 @@ pub(super) struct Rows;
 
 const LONGEST_ROW: usize = 1 << 24;
 
-/// Threads that share a row, columns that they hold at a time, rows together, and whether the next rows are loaded ahead.
+/// Threads of a block that share a row, columns that they hold at a time, rows together, and whether the next rows are loaded
+/// ahead.
 fn own(tile: &Tile) -> [usize; 4] {
     match tile.shape {
         TileShape::Rows { group, span, together, ahead, .. } => [group, span, together, usize::from(ahead)],
@@ -24,12 +25,15 @@ fn own(tile: &Tile) -> [usize; 4] {
     }
 }
 
+/// Blocks that share a row.
+fn blocks(tile: &Tile) -> usize {
+    if let TileShape::Rows { cluster, .. } = tile.shape { cluster } else { 1 }
+}
+
 impl Tile {
-    /// Whether the threads that share a row hold it.
+    /// Whether what is reduced is held, so that memory is read once.
     pub(crate) fn holds_rows(&self) -> bool {
-        let [group, span, together, _] = own(self);
-        let batches = || self.bm == (self.threads / group.max(1)).max(1) * together;
-        matches!(self.shape, TileShape::Rows { .. }) && span == self.bn && (!self.is_whole() || batches())
+        self.rules().holds_rows(self)
     }
 
     /// Neighbouring columns that the threads that share a row read together, in strips of so many.
@@ -58,7 +62,7 @@ impl Rules for Rows {
         let tried: Vec<Tried> = ranked.map(|(rank, tile)| Tried { tile, obstacle: None, time: Some(f64::from(rank)) }).collect();
         match request.program.band {
             Some(band) if tried.is_empty() => {
-                let shape = TileShape::Rows { group: 1, span: band, together: 1, ahead: false, whole: false };
+                let shape = TileShape::Rows { group: 1, span: band, together: 1, ahead: false, whole: false, cluster: 1 };
                 let tile = Tile { bm: LEAST_THREADS, bn: band, shape, threads: LEAST_THREADS, min_blocks: 1 };
                 let why = format!(
                     "powers of two of threads do not share bands of {band} columns in strips of {}, with up to {MOST_ELEMENTS} \
@@ -73,6 +77,7 @@ impl Rules for Rows {
 
     fn broken_rule(&self, tile: &Tile, _: Operation, _: [usize; 2], strip: usize) -> Option<&'static str> {
         let (Tile { bm, bn, threads, .. }, [group, span, together, _]) = (*tile, own(tile));
+        let blocks = blocks(tile);
         let at_once = (threads / group.max(1)).max(1) * together.max(1);
         first_broken(&[
             (
@@ -86,8 +91,13 @@ impl Rules for Rows {
             ),
             (bn <= LONGEST_ROW, "a row has at most 16777216 columns"),
             (
-                bm.is_multiple_of(at_once) && (bn == span || bm == at_once || tile.is_whole()),
+                bm.is_multiple_of(at_once) && (bn == span.saturating_mul(blocks) || bm == at_once || tile.is_whole()),
                 "a tile has whole batches of rows, and one where they are read again",
+            ),
+            ([1, 2, 4, 8].contains(&blocks), "1, 2, 4 or 8 blocks share a row"),
+            (
+                blocks == 1 || (group == threads && bm == 1 && bn == span.saturating_mul(blocks) && !tile.is_whole()),
+                "blocks that share a row hold it, and no other",
             ),
         ])
     }
@@ -95,12 +105,12 @@ impl Rules for Rows {
     /// Rows may be longer than other tiles are wide.
     fn numbers(&self, tile: &Tile) -> Vec<usize> {
         let [group, span, together, _] = own(tile);
-        vec![tile.bn.min(1), group, together, span.min(1)]
+        vec![tile.bn.min(1), group, together, span.min(1), blocks(tile)]
     }
 
     fn constants(&self, tile: &Tile, _: bool) -> Vec<Number> {
         let [group, span, together, ahead] = own(tile);
-        vec![("GROUP", group), ("SPAN", span), ("TOGETHER", together), ("AHEAD", ahead)]
+        vec![("GROUP", group), ("SPAN", span), ("TOGETHER", together), ("AHEAD", ahead), ("CLUSTER", blocks(tile))]
     }
 
     fn words(&self, tile: &Tile) -> String {
@@ -111,7 +121,8 @@ impl Rules for Rows {
             false => format!("{span} columns at a time"),
         };
         let whole = if tile.is_whole() { ", a whole matrix" } else { "" };
-        format!(", {group} threads a row, {held}{whole}")
+        let of_blocks = if blocks(tile) > 1 { format!(" in each of {} blocks", blocks(tile)) } else { String::new() };
+        format!(", {group} threads a row{of_blocks}, {held}{whole}")
     }
 
     /// Each element of a row that a thread has at a time is read for each stage, stored, and enters sums, by code of its own.
@@ -145,6 +156,9 @@ impl Rules for Rows {
         if tile.is_whole() && request.shape.m > tile.bm {
             return Err(format!("has {} rows, and the problem {}", tile.bm, request.shape.m).into());
         }
+        if blocks(tile) > 1 && !program.reductions.is_empty() {
+            return Err("shares rows among blocks, and something is reduced behind what they come to".into());
+        }
         if any && !tile.is_whole() {
             return Err("is a part of what is reduced over all rows and columns".into());
         }
@@ -152,6 +166,12 @@ impl Rules for Rows {
             return Err("is read again, and something is reduced beside what all rows and columns come to".into());
         }
         request.passes(0).map(|()| *tile)
+    }
+
+    fn holds_rows(&self, tile: &Tile) -> bool {
+        let [group, span, together, _] = own(tile);
+        span.saturating_mul(blocks(tile)) == tile.bn
+            && (!tile.is_whole() || tile.bm == (tile.threads / group.max(1)).max(1) * together)
     }
 
     /// The states of a row's warps, twice: up to 32 bytes each.
@@ -164,6 +184,19 @@ impl Rules for Rows {
         let [group, span, together, _] = own(tile);
         // A row that is read again is not held to the end.
         if tile.holds_rows() { span / group.max(1) * together } else { 0 }
+    }
+
+    fn fewest_threads(&self, tile: &Tile) -> usize {
+        if tile.holds_rows() { BUSY } else { 0 }
+    }
+
+    /// A thread that holds its part of a row runs through its code once, so it reloads once.
+    fn tolerated_spills(&self, tile: &Tile) -> u32 {
+        if tile.holds_rows() { SPILLED } else { 0 }
+    }
+
+    fn cluster(&self, tile: &Tile) -> usize {
+        blocks(tile)
     }
 
     fn unit(&self, tile: &Tile, _: usize) -> Unit {
@@ -183,6 +216,9 @@ impl Rules for Rows {
 
     fn reads_of_rows(&self, tile: &Tile, stages: usize) -> String {
         match (tile.holds_rows(), tile.is_whole()) {
+            (true, false) if blocks(tile) > 1 => {
+                format!("held in registers of {} blocks, so that memory is read once", blocks(tile))
+            }
             (true, false) => "held in registers, so that memory is read once".into(),
             (true, true) => "the matrix is held in registers of one block, so that memory is read once".into(),
             (false, whole) => {
@@ -212,6 +248,13 @@ const BYTE: usize = 8;
 /// Threads of a block.
 const LEAST_THREADS: usize = 128;
 const MOST_THREADS: usize = 1024;
+/// Threads of a multiprocessor below which tiles that hold less are better, and bytes that a thread may spill and reload
+/// (docs/measurements/0063-groups-in-clusters.md).
+const BUSY: usize = 512;
+const SPILLED: u32 = 16;
+/// Blocks that may share a row, and threads of each.
+const CLUSTERS: [usize; 2] = [8, 4];
+const MOST_OF_CLUSTER: usize = 256;
 /// The most rows of which one thread has parts at a time.
 const MOST_TOGETHER: usize = 4;
 /// Registers of a thread beside the row that it holds, roughly, and registers of a multiprocessor.
@@ -251,7 +294,14 @@ fn tiles(request: &TileRequest<'_>) -> Vec<Tile> {
         (_, false) => [HELD / 2, HELD, HELD_OF_MANY],
         (_, true) => [HELD, HELD / 2, HELD_OF_MANY],
     };
-    let mut tiles: Vec<Tile> = order.into_iter().filter_map(|bytes| row.held(bytes)).collect();
+    let mut tiles: Vec<Tile> = order.into_iter().filter_map(|bytes| row.held(bytes, 1)).collect();
+    let shared = request.target.has_clusters() && request.program.band.is_none() && request.program.reductions.is_empty();
+    if shared && tiles.first().is_none_or(|tile| tile.threads == MOST_THREADS) {
+        let of_clusters = CLUSTERS.into_iter().filter_map(|cluster| row.held(HELD_OF_MANY, cluster));
+        let of_clusters: Vec<Tile> = of_clusters.filter(|tile| tile.threads <= MOST_OF_CLUSTER).collect();
+        // 1024 threads of one block leave each of them too few registers.
+        tiles.splice(0..0, of_clusters);
+    }
     // If registers run out, the plan falls back to the next tile that holds less. With sums over M, each row that is
     // read again would leave a slice for every column, which takes longer than spills.
     if request.program.band.is_none() && (tiles.is_empty() || row.states() == 0) {
@@ -285,17 +335,21 @@ impl Row<'_> {
         down.map(|reduce| reduce.monoid.words(reduce.value)).sum()
     }
 
-    /// A tile whose threads hold rows.
-    fn held(&self, bytes: usize) -> Option<Tile> {
+    /// A tile whose threads hold rows, in so many blocks.
+    fn held(&self, bytes: usize, cluster: usize) -> Option<Tile> {
         let TileRequest { shape, strip, gpu, .. } = *self.request;
-        let group = self.group(bytes);
-        let visits = self.strips.div_ceil(group);
+        let of_row = self.group(bytes);
+        if cluster > 1 && of_row < cluster * LEAST_THREADS {
+            return None;
+        }
+        let group = of_row / cluster;
+        let visits = self.strips.div_ceil(of_row);
         if group > MOST_THREADS || visits * self.bytes > MOST_HELD || visits * strip > MOST_ELEMENTS {
             return None;
         }
         let threads = group.max(LEAST_THREADS);
         let mut together = 1;
-        while together < MOST_TOGETHER && 2 * together * visits * self.bytes <= HELD {
+        while cluster == 1 && together < MOST_TOGETHER && 2 * together * visits * self.bytes <= HELD {
             together *= 2;
         }
         let (states, held) = (self.states(), together * visits * self.bytes / 4);
@@ -309,8 +363,8 @@ impl Row<'_> {
             shape.m.saturating_mul(shape.batch).div_ceil((at_once * min_blocks).saturating_mul(gpu.multiprocessors).max(1));
         let batches = if states > 0 { batches.clamp(1, MOST_BATCHES) } else { 1 };
         let span = self.span(group, visits);
-        let shape = TileShape::Rows { group, span, together, ahead: ahead && batches > 1, whole: false };
-        Some(Tile { bm: at_once * batches, bn: span, shape, threads, min_blocks })
+        let shape = TileShape::Rows { group, span, together, ahead: ahead && batches > 1, whole: false, cluster };
+        Some(Tile { bm: at_once * batches, bn: span * cluster, shape, threads, min_blocks })
     }
 
     /// Tiles that are whole matrices: held by few threads, by many, by as many as have registers for it, or read again.
@@ -357,7 +411,7 @@ impl Row<'_> {
         if held > bytes.min(room) || elements > MOST_ELEMENTS {
             return None;
         }
-        let shape = TileShape::Rows { group, span, together, ahead: false, whole: true };
+        let shape = TileShape::Rows { group, span, together, ahead: false, whole: true, cluster: 1 };
         let min_blocks = (REGISTERS / ((BESIDE + held / 4) * threads)).clamp(1, RESIDENT / threads);
         Some(Tile { bm: at_once * together, bn: span, shape, threads, min_blocks })
     }
@@ -374,7 +428,7 @@ impl Row<'_> {
         let bm = shape.m.max(1).next_multiple_of(threads / group * together);
         // If threads held it, more than one batch of rows says that they do not.
         let bm = bm.max(2 * threads / group * together);
-        let shape = TileShape::Rows { group, span, together, ahead: false, whole: true };
+        let shape = TileShape::Rows { group, span, together, ahead: false, whole: true, cluster: 1 };
         let bn = self.request.program.band.unwrap_or(self.request.shape.n.max(1).next_multiple_of(span));
         Tile { bm, bn, shape, threads, min_blocks: MOST_THREADS / threads }
     }
@@ -385,7 +439,7 @@ impl Row<'_> {
         let span = group * self.visits(HELD) * self.request.strip;
         // More than one span, because a single span would be held.
         let columns = self.request.shape.n.max(1).next_multiple_of(span).max(2 * span);
-        let shape = TileShape::Rows { group, span, together: 1, ahead: false, whole: false };
+        let shape = TileShape::Rows { group, span, together: 1, ahead: false, whole: false, cluster: 1 };
         Tile { bm: 1, bn: columns, shape, threads: group, min_blocks: (MOST_THREADS / group).min(RESIDENT / group) }
     }
 }

@@ -89,6 +89,16 @@ pub(in crate::plan) trait Rules: Sync {
         32
     }
 
+    /// The fewest threads of a multiprocessor with which a tile is better than the next one that holds less.
+    fn fewest_threads(&self, _tile: &Tile) -> usize {
+        0
+    }
+
+    /// Bytes that a thread may spill and reload, because fewer blocks on a multiprocessor would cost more.
+    fn tolerated_spills(&self, _tile: &Tile) -> u32 {
+        0
+    }
+
     /// Accumulators that a thread has in the epilogue.
     fn accumulators(&self, tile: &Tile) -> usize {
         tile.bm * tile.bn / tile.threads.max(1)
@@ -213,6 +223,11 @@ pub(in crate::plan) trait Rules: Sync {
     /// What `explain` adds on how an operation is multiplied.
     fn note(&self, _operation: Operation) -> Option<&'static str> {
         None
+    }
+
+    /// Whether a kernel that uses what rows or matrices come to holds these.
+    fn holds_rows(&self, _tile: &Tile) -> bool {
+        false
     }
 
     /// How often a kernel with so many stages of reductions along rows reads its matrices, in words.

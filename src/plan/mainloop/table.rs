@@ -7,6 +7,7 @@ use super::bands_filters::BandsFilters;
 use super::depthwise::Depthwise;
 use super::depthwise_filters::DepthwiseFilters;
 use super::gemv::Gemv;
+use super::groups::Groups;
 use super::name::Mainloop;
 use super::pointwise::Pointwise;
 use super::rows::Rows;
@@ -39,6 +40,7 @@ impl Mainloop {
             Mainloop::Gemv => &Gemv,
             Mainloop::Pointwise => &Pointwise,
             Mainloop::Rows => &Rows,
+            Mainloop::Groups => &Groups,
         }
     }
 }
@@ -58,6 +60,7 @@ impl Tile {
             TileShape::Gemv { .. } => Mainloop::Gemv,
             TileShape::Pointwise => Mainloop::Pointwise,
             TileShape::Rows { .. } => Mainloop::Rows,
+            TileShape::Groups { .. } => Mainloop::Groups,
         }
     }
 

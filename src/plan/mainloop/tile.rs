@@ -146,7 +146,31 @@ pub enum TileShape {
         /// Whether a tile is a whole matrix, so that something can be reduced over all of its rows and columns.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         whole: bool,
+        /// Blocks of a cluster that share a row: each has as many columns, and as many threads.
+        #[serde(default = "alone", skip_serializing_if = "is_alone")]
+        cluster: usize,
     },
+    /// The blocks of a cluster share the rows of a tile, which has one or several groups of columns beside each other. Each
+    /// thread has a strip of columns, and goes down its rows.
+    Groups {
+        /// Columns that are reduced together.
+        band: usize,
+        /// Blocks of a cluster.
+        cluster: usize,
+        /// Bytes of an element of all matrices that are read.
+        bytes: usize,
+        /// Strips that a thread reads from shared memory at a time.
+        together: usize,
+    },
+}
+
+const fn alone() -> usize {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_alone(cluster: &usize) -> bool {
+    *cluster == 1
 }
 
 /// How the consumers of a block share the work.

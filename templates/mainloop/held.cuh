@@ -1,0 +1,32 @@
+{% include "mainloop/existing.cuh" %}{% if holds_rows %}{% include "mainloop/inside.cuh" %}{% endif -%}
+// A thread's part of a row: VISITS strips, STEP columns apart.
+struct Held {
+    Vector raw[VISITS]{% if not packed_accumulator %}[VECTORS]{% endif %};
+    Fetched fetched[VISITS];
+
+    {% if holds_rows %}template <bool INSIDE> {% endif %}{# -#}
+    DEVICE void read(const Params& p, const TileValues& t, const Strip& first) {
+{% if reads_accumulator %}        const Element* const accumulator =
+            static_cast<const Element*>(p.a) + t.batch * p.batch_stride_a{% if packed_accumulator %} / 8{% endif %};
+{% if not packed_accumulator %}        const i64 row_distance = ACC_ROW_MAJOR ? p.lda : 1;
+        const i64 column_distance = ACC_ROW_MAJOR ? 1 : p.lda;
+{% endif %}{% endif %}#pragma unroll
+        for (int v = 0; v < VISITS; ++v) {
+            const Strip s{first.row, first.column + v * STEP};
+{% if holds_rows %}            assume<INSIDE>(p, s);
+{% endif -%}
+{% if not reads_accumulator %}            raw[v]{% if not packed_accumulator %}[0]{% endif %} = {};   // there may be no matrix
+{% elif packed_accumulator %}            read_matrix<0, ACC_ROW_MAJOR>(raw[v], s, accumulator, p.lda, p.m, p.n, false);
+{% else %}            load(raw[v], accumulator + s.row * row_distance + s.column * column_distance, column_distance,
+                 s.row < p.m ? p.n - s.column : 0);
+{% endif %}            fetched[v] = epilogue_fetch(p, t, s);
+        }
+    }
+    DEVICE void widen_strip(Accum (&acc)[STRIP], int v) const {
+#pragma unroll
+        for (int e = 0; e < STRIP; ++e)
+            acc[e] = widen({% if packed_accumulator %}raw[v].elements[e]
+                           {% else %}raw[v][e / WIDTH].elements[e % WIDTH]{% endif %});
+    }
+};
+
