@@ -1298,3 +1298,24 @@ fn arguments_have_slots() {
         assert_eq!(&*slots[plan.slot_of(argument, operands)].name, name);
     }
 }
+
+/// Registers that run out are taken from other blocks first, and from accumulators last.
+#[test]
+fn registers_that_run_out_come_from_blocks_first() {
+    let shape = Shape::new(1024, 1024, 1024);
+    let mut plan = Gemm::new(F16, TN, &bias_relu(F16)).kernel_plan(Target::SM_80, 108, shape).unwrap();
+    let first = plan.tile;
+    assert!(first.min_blocks > 1, "{}", plan.explain());
+    for min_blocks in (1..first.min_blocks).rev() {
+        assert!(plan.relax());
+        assert_eq!(plan.tile, Tile { min_blocks, ..first });
+    }
+    let accumulators = |tile: &Tile| tile.bm * tile.bn / tile.threads;
+    assert!(plan.relax() && accumulators(&plan.tile) < accumulators(&first), "{}", plan.explain());
+    for _ in 0..100 {
+        if !plan.relax() {
+            return;
+        }
+    }
+    panic!("it relaxes without end");
+}

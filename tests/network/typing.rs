@@ -7,8 +7,8 @@ fn none() -> Attributes {
     Attributes::new()
 }
 
-/// The types of an operator's outputs, for inputs of these extents and further ones that are constants. A first extent of 0 stands
-/// for the symbol `n`.
+/// The types of an operator's outputs, for inputs of these extents and further ones that are constants. A first extent of 0
+/// stands for the symbol `n`.
 fn types(operator: &str, attributes: Attributes, inputs: &[&[usize]], constants: &[Tensor], outputs: usize) -> String {
     let network = Network::build(|g| {
         let input = |(at, extents): (usize, &&[usize])| match **extents {

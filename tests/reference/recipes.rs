@@ -73,6 +73,17 @@ fn scales_multiply_products_and_divide_what_is_quantised() {
     assert_eq!((d, squares), (PRODUCT.to_vec(), [40.5, 74.125, 42.53125]));
 }
 
+#[test]
+fn norms_across_two_products() {
+    let scaled = recipes::rms_scaled(F32).unwrap();
+    // The roots of 4, 16 and 64.
+    let d = of(&scaled, |args| args.input("mean_square", &[1.0f32, 13.0, 61.0]).scalar("epsilon", 3.0));
+    assert_eq!(d, each(|z, i, _| z * [0.5, 0.25, 0.125][i]));
+    let d = of(&scaled, |args| args.input("mean_square", &[0.0f32; 3]));
+    let exact = each(|z, _, _| z * 1e3);
+    assert!(d.iter().zip(&exact).all(|(x, y)| (x - y).abs() <= 1e-3 * y.abs()), "the root of 1e-6: {d:?}");
+}
+
 /// Scales of the next step map the largest of the last ones to the format's largest number, over a margin.
 #[test]
 fn delayed_scales_leave_a_margin() {
