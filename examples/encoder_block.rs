@@ -56,7 +56,7 @@ fn norm<'g>(g: &'g NetworkBuilder, x: Value<'g>, name: &str) -> Value<'g> {
 }
 
 /// The layer.
-fn encoder() -> Result<Network> {
+pub fn encoder() -> Result<Network> {
     let sizes = [1, LENGTH as i64, HEADS as i64, HEAD as i64];
     Ok(Network::build(|g| {
         let x = g.input("x", F16, (1, LENGTH, WIDTH));

@@ -287,6 +287,7 @@ mod tests {
         for name in ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100f", "sm_120a", "sm_121"] {
             let target: Target = name.parse().expect(name);
             assert_eq!(target.to_string(), name);
+            assert_eq!(target.number().to_string(), name.trim_start_matches("sm_").trim_end_matches(['a', 'f']));
             assert_eq!(serde_json::to_string(&target).unwrap(), format!("\"{name}\""));
             assert_eq!(serde_json::from_str::<Target>(&format!("\"{name}\"")).unwrap(), target);
         }

@@ -197,3 +197,43 @@ fn documents_are_checked() {
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>") && svg.contains("saturate"));
     assert!(svg.matches("<rect").count() > 50);
 }
+
+/// Bars of logarithmic height between the margins, and a line at the threshold; those beyond it have another colour.
+#[test]
+fn a_picture_has_a_bar_for_each_bin() {
+    // The last count is of what lies beyond the range.
+    let histogram = Histogram::of_counts(4.0, &[3, 0, 1, 1, 20, 0, 0, 5, 0]).unwrap();
+    let drawn = |histogram: &Histogram, share: f64| {
+        let svg = histogram.svg(&histogram.calibrate(Method::Percentile(share), DType::I8).unwrap());
+        svg.lines().map(str::to_owned).collect::<Vec<String>>()
+    };
+    let lines = drawn(&histogram, 80.0);
+    let bar = |x: &str, y: &str, height: &str, colour: &str| {
+        format!("<rect x=\"{x}\" y=\"{y}\" width=\"73.00\" height=\"{height}\" fill=\"{colour}\"/>")
+    };
+    let (inside, beyond) = ("#4f7cac", "#d1495b");
+    let bars = [
+        bar("28.00", "115.36", "96.64", inside),
+        bar("174.00", "165.95", "46.05", inside),
+        bar("247.00", "165.95", "46.05", inside),
+        bar("320.00", "28.00", "184.00", inside),
+        bar("539.00", "91.84", "120.16", beyond),
+    ];
+    assert_eq!(lines[2..7], bars);
+    assert!(lines[7].starts_with("<line x1=\"393.00\" x2=\"393.00\" y1=\"28\" y2=\"212\""), "{}", lines[7]);
+    assert!(lines[8].starts_with("<text x=\"387.00\" y=\"20.00\" text-anchor=\"end\">|T| = 2.5000, 16.6667 % saturate, "));
+    assert_eq!(lines[9], "<text x=\"28\" y=\"228.00\">0</text>");
+    assert_eq!(lines[10], "<text x=\"612.00\" y=\"228.00\" text-anchor=\"end\">4.0000</text>");
+    assert_eq!((lines.len(), lines[11].as_str()), (12, "</svg>"));
+    let lines = drawn(&histogram, 10.0);
+    assert!(lines[8].starts_with("<text x=\"107.00\" y=\"20.00\" text-anchor=\"start\">|T| = 0.5000"), "{}", lines[8]);
+    // Two of 300 bins are a bar.
+    let mut counts = [0; 301];
+    (counts[0], counts[1], counts[298], counts[299]) = (4, 3, 6, 1);
+    let lines = drawn(&Histogram::of_counts(1.0, &counts).unwrap(), 50.0);
+    assert_eq!(lines.len(), 9, "two bars of as many elements");
+    let bar = |x: &str, colour: &str| format!("<rect x=\"{x}\" y=\"28.00\" width=\"3.89\" height=\"184.00\" fill=\"{colour}\"/>");
+    assert_eq!(lines[2..4], [bar("28.00", inside), bar("608.11", beyond)]);
+    let few = drawn(&Histogram::of_counts(1.0, &[1, 0]).unwrap(), 100.0);
+    assert!(few[2].contains("y=\"28.00\" width=\"584.00\" height=\"184.00\""), "{}", few[2]);
+}

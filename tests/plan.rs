@@ -549,7 +549,17 @@ fn a_split_that_is_asked_for_takes_the_problem_that_one_piece_takes() {
 fn a_split_of_k_is_taken_or_suggested_where_tiles_are_few_and_long() {
     let expected = |gemm: &Gemm, target, problem: Problem| {
         let plan = gemm.kernel_plan(target, 132, problem).unwrap();
-        let suggested = plan.explain().contains("parts: worth trying with `Gemm::split_k`");
+        let explained = plan.explain();
+        let suggested = explained.contains("parts: worth trying with `Gemm::split_k`");
+        if let (true, Some(nanoseconds)) = (suggested, plan.choice.nanoseconds()) {
+            let microseconds = |words: &str| {
+                let (_, behind) = explained.split_once(words).unwrap();
+                behind.split(" us").next().unwrap().parse::<f64>().unwrap()
+            };
+            let (parts, alone) = (microseconds("`Gemm::split_k`: estimated at "), microseconds("in one piece at "));
+            assert!(parts < alone && alone >= 0.99 * nanoseconds as f64 / 1e3, "{explained}");
+            assert!(alone <= 4.0 * nanoseconds as f64 / 1e3, "{explained}");
+        }
         // Measured times decide for `sm90a`; the others' estimates only tell.
         assert!(plan.split.is_none() || (plan.mainloop() == Mainloop::Sm90a && !suggested), "{}", plan.explain());
         suggested || plan.split.is_some_and(|split| split.parts > 1)
@@ -1216,4 +1226,144 @@ fn rows_keep_threads_where_registers_run_out() {
     assert_eq!(sizes(&chosen), [512, 1], "{}", chosen.explain());
     assert!(asked.relax());
     assert_eq!(sizes(&asked), [256, 1], "a tile that was asked for stays");
+}
+
+/// Each monoid of a program is one struct of the kernel, which its reductions name.
+#[test]
+fn monoids_of_a_program_have_a_struct_each() {
+    let own = |name: &'static str, start: f32| {
+        CustomMonoid::build(name, [F32], [start], |_, [x]| [x * x], |_, [a], [b]| [a.max(b)], |_, [s]| s).unwrap()
+    };
+    let epilogue = Epilogue::build(|e| {
+        let (first, second) = (own("first", -1.0), own("second", -2.0));
+        e.reduce("sums", e.acc(), Monoid::Sum, F32.over(M));
+        e.reduce("x", e.acc(), first, F32.over(M));
+        e.reduce("y", e.acc(), second, F32.over(M));
+        e.reduce("z", e.acc() + 1.0, first, F32.over(N));
+    })
+    .unwrap();
+    let plan = Gemm::new(F16, TN, &epilogue).kernel_plan(Target::SM_80, 108, Shape::new(64, 64, 64)).unwrap();
+    let source = plan.source().unwrap();
+    let structs: Vec<&str> = source.text().lines().filter_map(|line| line.trim().strip_prefix("struct Own")).collect();
+    assert_eq!(structs.len(), 2, "{structs:?}");
+    assert_ne!(structs[0].split_whitespace().next(), structs[1].split_whitespace().next());
+}
+
+/// A kernel of a pool knows the images and the window.
+#[test]
+fn pools_say_what_they_measure() {
+    let shape = ConvShape::windows(2, [19, 12, 32], [3, 2]).stride([2, 3]).padding_of([1, 0, 1, 0]).dilation([2, 1]);
+    for (kind, largest, padding) in [(PoolKind::Max, 1, 0), (PoolKind::AverageOfTaps, 0, 1), (PoolKind::Average, 0, 0)] {
+        let pooling = Pooling::new(kind, shape).unwrap();
+        let epilogue = Epilogue::build(|e| e.store("d", e.acc(), F16)).unwrap();
+        let gemm = Gemm::pool(F16, pooling, &epilogue);
+        let plan = gemm.kernel_plan(Target::SM_80, 108, pooling.shape()).unwrap();
+        let source = plan.source().unwrap();
+        // (19 + 1 - 5) / 2 + 1 rows, (12 + 1 - 2) / 3 + 1 columns.
+        for (name, number) in [
+            ("IMAGE_HEIGHT", 19),
+            ("IMAGE_WIDTH", 12),
+            ("OUTPUT_PIXELS", 32),
+            ("OUTPUT_WIDTH", 4),
+            ("WINDOW_HEIGHT", 3),
+            ("WINDOW_WIDTH", 2),
+            ("STRIDE_Y", 2),
+            ("STRIDE_X", 3),
+            ("ABOVE", 1),
+            ("LEFT", 1),
+            ("DILATION_Y", 2),
+            ("DILATION_X", 1),
+            ("TAKES_LARGEST", largest),
+            ("COUNTS_PADDING", padding),
+        ] {
+            assert!(source.text().contains(&format!("constexpr int {name} = {number};")), "{kind:?}: {name} is not {number}");
+        }
+    }
+}
+
+/// A kernel has the parts of its operation, and none of others.
+#[test]
+fn kernels_have_the_parts_that_they_need() {
+    const PARTS: [&str; 10] = [
+        "Patches A;",
+        "GatheredB B;",
+        "A.skip(p.lda, channels.begin);",
+        "has_column(p, channels",
+        "is_pixel(int position, int spread, int extent)",
+        "Residue(p, tile.row)",
+        "struct NibblePairs",
+        "struct BytePairs",
+        "Pairs<f16, e5m2>",
+        "struct int8 { u8 bits; };",
+    ];
+    let kernel = |gemm: &Gemm, target: Target, problem: Problem| {
+        let plan = gemm.kernel_plan(target, 108, problem).unwrap();
+        let source = plan.product().source().unwrap();
+        (0..PARTS.len()).filter(|part| source.text().contains(PARTS[*part])).collect::<Vec<_>>()
+    };
+    let identity = recipes::identity(F16).unwrap();
+    let summed = Epilogue::build(|e| {
+        e.store("d", e.acc(), F16);
+        e.reduce("sums", e.acc(), Monoid::Sum, F32.over(M));
+        e.reduce("largest", e.acc(), Monoid::ArgMax, I32.over(N));
+    })
+    .unwrap();
+    let shape = ConvShape::new(2, [16, 16, 64], [64, 3, 3]).padding([1, 1]);
+    let of = |conv: Conv| kernel(conv.gemm(), Target::SM_80, conv.problem());
+    assert_eq!(of(Conv::new(F16, shape, &identity).unwrap()), [0]);
+    assert_eq!(of(Conv::new(F16, shape.groups(4), &identity).unwrap()), [0, 1]);
+    assert_eq!(of(Conv::data_gradient(F16, shape.groups(4), &identity).unwrap()), [0, 1, 3]);
+    assert_eq!(of(Conv::data_gradient(F16, shape, &identity).unwrap()), [0, 1]);
+    assert_eq!(of(Conv::data_gradient(F16, shape.stride([2, 2]), &identity).unwrap()), [0, 1, 5]);
+    assert_eq!(of(Conv::data_gradient(F16, shape.stride([2, 2]), &summed).unwrap()), [0, 1, 4], "rows in order");
+    assert_eq!(of(Conv::filter_gradient(F16, shape, &identity).unwrap()), [1, 2]);
+    let widened = |other: DType| kernel(&Gemm::mixed(F16, other, TN, &identity), Target::SM_80, Problem::new(4, 4096, 4096));
+    assert_eq!((widened(I4), widened(U4)), (vec![6, 9], vec![6, 9]));
+    assert_eq!((widened(I8), widened(U8)), (vec![7, 9], vec![7, 9]));
+    assert_eq!(widened(E5M2), [8, 9]);
+    assert!(kernel(&Gemm::new(F16, TN, &identity), Target::SM_80, Problem::new(64, 64, 64)).is_empty());
+    // Numbers of eight bits come from A, from an argument, or from the epilogue itself.
+    let read = Epilogue::build(|e| e.store("d", e.acc() + e.load("c", E4M3), F16)).unwrap();
+    let rounded = Epilogue::build(|e| e.store("d", e.acc().quantize(E4M3, 0.5, 0.0), F16)).unwrap();
+    for epilogue in [&read, &rounded] {
+        assert_eq!(kernel(&Gemm::new(F16, TN, epilogue), Target::SM_80, Problem::new(64, 64, 64)), [9]);
+    }
+}
+
+/// Arguments of the epilogue lie behind the operands, and those of a function of scores behind keys and values.
+#[test]
+fn arguments_have_slots() {
+    let scores = Scores::build(|s| s.acc() * s.load("slope", F32.over(L)) + s.load("bias", F16)).unwrap();
+    let epilogue = Epilogue::build(|e| e.store("d", e.acc() * e.scalar("scale", F32) + e.load("c", F16), F16)).unwrap();
+    let gemm = Gemm::attention(F16, Attention::new(64).scores(&scores), &epilogue);
+    let shape = Shape::new(256, 64, 256).batched(2);
+    let plan = gemm.kernel_plan(Target::SM_80, 108, shape).unwrap();
+    let slots = slots(plan.operation, epilogue.checked(), shape);
+    let operands = slots.len() - plan.arguments.len();
+    let names: Vec<&str> = plan.all_arguments().map(|argument| &*argument.name).collect();
+    assert_eq!(names.len(), plan.arguments.len() + 2);
+    for (argument, name) in names.into_iter().enumerate() {
+        assert_eq!(&*slots[plan.slot_of(argument, operands)].name, name);
+    }
+}
+
+/// Registers that run out are taken from other blocks first, and from accumulators last.
+#[test]
+fn registers_that_run_out_come_from_blocks_first() {
+    let shape = Shape::new(1024, 1024, 1024);
+    let mut plan = Gemm::new(F16, TN, &bias_relu(F16)).kernel_plan(Target::SM_80, 108, shape).unwrap();
+    let first = plan.tile;
+    assert!(first.min_blocks > 1, "{}", plan.explain());
+    for min_blocks in (1..first.min_blocks).rev() {
+        assert!(plan.relax());
+        assert_eq!(plan.tile, Tile { min_blocks, ..first });
+    }
+    let accumulators = |tile: &Tile| tile.bm * tile.bn / tile.threads;
+    assert!(plan.relax() && accumulators(&plan.tile) < accumulators(&first), "{}", plan.explain());
+    for _ in 0..100 {
+        if !plan.relax() {
+            return;
+        }
+    }
+    panic!("it relaxes without end");
 }

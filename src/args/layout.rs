@@ -228,6 +228,16 @@ mod tests {
     }
 
     #[test]
+    fn elements_of_tables_lie_side_by_side() {
+        let table = SlotKind::Table { dtype: DType::F32, written: false };
+        assert_eq!(placed(&[7], &[1], &table), Ok((None, None)));
+        assert_eq!(placed(&[1], &[9], &table), Ok((None, None)), "one element has no neighbour");
+        assert!(matches!(placed(&[7], &[2], &table), Err(ArgumentFault::Strides { got, .. }) if got == [2]));
+        assert!(matches!(placed(&[2, 7], &[7, 1], &table), Err(ArgumentFault::Strides { .. })), "a table has one axis");
+        assert_eq!(placed(&[7], &[2], &SlotKind::Scalar(crate::dtype::ValueType::F32)), Ok((None, None)));
+    }
+
+    #[test]
     fn masks_of_bits_are_passed_as_bytes() {
         let (dtype, what, order) = (DType::Bits8, String::new(), Order::RowMajor);
         let mask = SlotKind::Memory { dtype, what, outer: 3, inner: 20, matrix: true, order, batch: None, written: true };

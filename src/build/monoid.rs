@@ -265,6 +265,7 @@ mod tests {
         };
         says(sum_of("minus", 0.0, |_, [a], [b]| [a - b]), "combined with the identity changes");
         says(sum_of("one", 1.0, |_, [a], [b]| [a + b]), "combined with the identity changes");
+        says(sum_of("root", 0.0, |_, [a], [b]| [a + b + a.sqrt() * 0.0]), "combined with the identity changes");
         says(sum_of("first", 0.0, |_, [a], [b]| [a.eq(0.0).select(b, a)]), "depends on their order");
         says(
             sum_of("apart", 0.0, |_, [a], [b]| [(a * a + b * b + a * b * 3.0).abs().sqrt()]),

@@ -81,3 +81,21 @@ fn push_number(text: &mut String, number: usize) {
     }
     text.push(char::from(b'0' + (number % 10) as u8));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An instruction of `n` columns has `n / 2` accumulators a thread, and names each once.
+    #[test]
+    fn accumulators_are_numbered_in_order() {
+        for n in [8, 16, 24, 64, 200, 256] {
+            let Accumulators { registers, list, outputs, .. } = Accumulators::of(n, "\"+f\"(d[", push_number);
+            assert_eq!(registers, n / 2);
+            let numbers: Vec<String> = (0..n / 2).map(|i| format!("%{i}")).collect();
+            assert_eq!(list, format!("{{ {}}}", numbers.join(", ")));
+            let places: Vec<String> = (0..n / 2).map(|i| format!("\"+f\"(d[{i}])")).collect();
+            assert_eq!(outputs, places.join(", "));
+        }
+    }
+}

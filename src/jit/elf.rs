@@ -146,6 +146,13 @@ mod tests {
     }
 
     #[test]
+    fn the_lowest_byte_of_a_number_comes_first() {
+        let bytes: Vec<u8> = (1..=10).collect();
+        assert_eq!((u16_at(&bytes, 2), u32_at(&bytes, 1)), (0x0403, 0x0504_0302));
+        assert_eq!(u64_at(&bytes, 2), 0x0a09_0807_0605_0403);
+    }
+
+    #[test]
     fn a_build_id_is_found_among_notes() {
         let note = |name: &[u8], kind: u32, content: &[u8]| {
             let mut note = Vec::new();

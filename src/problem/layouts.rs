@@ -46,3 +46,26 @@ pub fn nhwc_to_nchw<T: Copy>(images: &[T], [n, c, h, w]: [usize; 4]) -> Option<V
 pub fn oihw_to_krsc<T: Copy>(filters: &[T], [k, c, r, s]: [usize; 4]) -> Option<Vec<T>> {
     last(filters, [k, c, r.checked_mul(s)?])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planes_become_pixels_and_back() {
+        let [n, c, h, w] = [2, 3, 4, 5];
+        let name = |image: usize, channel: usize, row: usize, column: usize| [image, channel, row, column];
+        let planes: Vec<[usize; 4]> =
+            (0..n * c * h * w).map(|i| name(i / (w * h * c), i / (w * h) % c, i / w % h, i % w)).collect();
+        let pixels: Vec<[usize; 4]> =
+            (0..n * h * w * c).map(|i| name(i / (c * w * h), i % c, i / (c * w) % h, i / c % w)).collect();
+        assert_eq!(nchw_to_nhwc(&planes, [n, c, h, w]).as_ref(), Some(&pixels));
+        assert_eq!(oihw_to_krsc(&planes, [n, c, h, w]).as_ref(), Some(&pixels));
+        assert_eq!(nhwc_to_nchw(&pixels, [n, c, h, w]).as_ref(), Some(&planes));
+        for extents in [[n, c, h, w + 1], [n, usize::MAX, h, w], [n, c, usize::MAX, w]] {
+            assert_eq!(nchw_to_nhwc(&planes, extents), None);
+            assert_eq!(oihw_to_krsc(&planes, extents), None);
+            assert_eq!(nhwc_to_nchw(&pixels, extents), None);
+        }
+    }
+}

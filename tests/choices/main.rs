@@ -21,7 +21,7 @@ mod sample;
 mod survey;
 mod tiles;
 
-use postlude::plan::{KernelPlan, Problem};
+use postlude::plan::{KernelPlan, Problem, Tile};
 use postlude::prelude::*;
 use postlude::target::Target;
 use postlude::{Attention, Builder};
@@ -45,7 +45,7 @@ fn group_norm(e: &Builder, d: DType, columns: usize) {
 type Named = (&'static str, fn(&Builder, DType));
 
 /// The epilogues of the table, from the lightest to the heaviest.
-const EPILOGUES: [Named; 19] = [
+const EPILOGUES: [Named; 23] = [
     ("identity", |e, d| e.store("d", e.acc(), d)),
     ("wide", |e, _| e.store("d", e.acc(), F32)),
     ("bias_relu", |e, d| e.store("d", (e.acc() + e.load("bias", d.over(N))).relu(), d)),
@@ -74,6 +74,17 @@ const EPILOGUES: [Named; 19] = [
         let y = e.acc().softmax_over(N);
         e.store("d", y, d);
         e.reduce("sums", y, Monoid::Sum, F32.over(N));
+    }),
+    ("kept", |e, d| e.store("d", e.load("mask", Bits8).select(e.acc().softmax_over(N), 0.0), d)),
+    ("centred", |e, d| e.store("d", e.acc() - e.acc().mean_over(M | N), d)),
+    ("bands", |e, d| {
+        let largest = e.acc().absmax_over((M | N).bands(16));
+        e.store("d", e.acc() / (largest + 1.0) + e.load("c", d), d);
+    }),
+    ("columns_summed", |e, d| {
+        e.store("d", e.acc(), d);
+        e.reduce("rows", e.acc().abs(), Monoid::Max, F32.over(M));
+        e.reduce("all", e.acc(), Monoid::Sum, F32.pointer());
     }),
     ("normed", |e, d| {
         let z = e.acc();
@@ -160,6 +171,12 @@ impl Line {
         Some(Line { target, multiprocessors, gemm, problem })
     }
 
+    /// The tile of the product, as `tiles.txt` writes it.
+    fn chosen(&self) -> String {
+        let plan = self.gemm.kernel_plan(self.target, self.multiprocessors, self.problem.clone());
+        serde_json::to_string(&plan.expect("the problem has a kernel").product().tile).unwrap()
+    }
+
     fn plan(&self) -> String {
         match self.gemm.kernel_plan(self.target, self.multiprocessors, self.problem.clone()) {
             Ok(plan) => words(&plan),
@@ -221,8 +238,11 @@ fn words(plan: &KernelPlan) -> String {
     if let Some(time) = product.choice.nanoseconds() {
         let _ = write!(out, " | {:.1} us", time as f64 / 1e3);
     }
-    if let Some((tile, _)) = product.choice.candidates().nth(1) {
-        let _ = write!(out, " | then {tile}");
+    // Times of the others in hundredths of the chosen one's: of the next, and of all together.
+    let estimates: Vec<(Tile, u64)> = product.choice.estimates().collect();
+    if let Some((tile, times)) = estimates.get(1) {
+        let together: u64 = estimates.iter().map(|(_, times)| times).sum();
+        let _ = write!(out, " | then {tile} at {times}, {} tiles at {together}", estimates.len());
     }
     if let Some(split) = &plan.split {
         let _ = write!(out, " | split {} into {}", split.parts, plan.tile);

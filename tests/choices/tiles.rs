@@ -1,20 +1,22 @@
 //! What stands in the way of a tile: `tiles.txt` has tiles of every mainloop, each with one number changed at a time.
 //!
 //! A line at the margin is a problem, as in `choices.txt`, and behind a `|` the tile that is asked for. The lines below it are
-//! what the planner says. The first has the length of the epilogue by estimate, and what the kernel's text says of the tile.
+//! what the planner says. The first has estimates of the epilogue's length and of the time to compile, what a launch takes, and
+//! what the kernel's text says of the tile.
 //! The others are refusals, each with the changes that it refuses. Changes that no line names are accepted.
-//! `BLESS=1 cargo test --test choices` rewrites these lines.
+//! `BLESS=1 cargo test --test choices` rewrites these lines, and puts the chosen tile in place of a `?`.
 
 use crate::{Line, changed};
 use postlude::Gemm;
 use postlude::plan::{Considered, KernelPlan, PlanError, Tile};
+use postlude::prelude::Shape;
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::Path;
 
 /// What takes the place of a number.
 fn others(number: u64) -> Vec<u64> {
-    let mut others = vec![0, 1, 3, number / 2, number + 1, number + 8, 2 * number, 64 * number];
+    let mut others = vec![0, 1, 3, number / 4, number / 2, number + 1, number + 8, 2 * number, 64 * number];
     others.sort_unstable();
     others.dedup();
     others.retain(|other| *other != number);
@@ -55,15 +57,18 @@ fn changes(value: &Value, name: &str) -> Vec<(String, Value)> {
     }
 }
 
-/// What a kernel's text says of the tile, and the length of its epilogue.
-fn facts(plan: &KernelPlan) -> String {
+/// What a launch on the shape takes, what the kernel's text says of the tile, and the length of its epilogue.
+fn facts(plan: &KernelPlan, shape: Shape) -> String {
     let source = plan.source().unwrap();
     let numbers = source.text().lines().skip_while(|line| !line.starts_with("constexpr int STRIP")).map_while(|line| {
         let number = line.strip_prefix("constexpr int ")?;
         Some(number.trim_end_matches(';').replace(" = ", "="))
     });
     let numbers: Vec<String> = numbers.collect();
-    format!("{} instructions; {}", plan.code.instructions, numbers.join(", "))
+    let (instructions, time) = (plan.code.instructions, plan.compile_time().as_millis());
+    let (grid, workspace) = (plan.grid(shape).unwrap(), plan.workspace(shape).bytes);
+    let launch = format!("{}x{}x{} blocks, {workspace} bytes of workspace", grid[0], grid[1], grid[2]);
+    format!("{instructions} instructions, {time} ms, {launch}; {}", numbers.join(", "))
 }
 
 /// The plan of a tile, or why the planner does not take it.
@@ -84,13 +89,18 @@ fn what_stands_in_the_way_of_a_tile() {
     let old = std::fs::read_to_string(&path).unwrap().replace("\r\n", "\n");
     let (mut new, mut tiles) = (String::new(), 0);
     for line in old.lines().filter(|line| !line.starts_with(' ')) {
-        let _ = writeln!(new, "{line}");
-        let Some((asked, tile)) = line.split_once('|').filter(|_| !line.starts_with('#')) else { continue };
+        let Some((asked, tile)) = line.split_once('|').filter(|_| !line.starts_with('#')) else {
+            let _ = writeln!(new, "{line}");
+            continue;
+        };
         let problem = Line::read(asked).unwrap_or_else(|| panic!("not a problem: `{asked}`"));
+        let tile = if tile.trim() == "?" { problem.chosen() } else { tile.trim().to_owned() };
+        let tile = tile.as_str();
+        let _ = writeln!(new, "{asked}| {tile}");
         let own: Value = serde_json::from_str(tile).unwrap_or_else(|error| panic!("not a tile: {error}: `{tile}`"));
         let tile_of = |value: Value| serde_json::from_value(value).unwrap();
         let planned = plan(&problem, tile_of(own.clone())).unwrap_or_else(|why| panic!("{line}: {why}"));
-        let _ = writeln!(new, "    {}", facts(&planned));
+        let _ = writeln!(new, "    {}", facts(&planned, problem.problem.shape));
         let mut refusals: Vec<(String, String)> = Vec::new();
         for (words, tile) in changes(&own, "") {
             let Err(refusal) = plan(&problem, tile_of(tile)) else { continue };

@@ -69,6 +69,11 @@ fn a_kept_output_tells_signs_alone() {
         pair(build, Wrt::all().keeps("z")).reserve().bits_per_element()
     };
     assert_eq!(bits(|z| z.gt(0.0).select(z, 2.0)), 0);
+    let turned = |e: &Builder| {
+        e.store("z", e.acc(), F16);
+        e.store("d", e.acc() * e.constant(0.0).lt(e.acc()).select(e.acc(), 2.0), F32);
+    };
+    assert_eq!(pair(turned, Wrt::all().keeps("z")).reserve().bits_per_element(), 0);
     assert_ne!(bits(|z| 0.0 % z), 0);
     assert_ne!(bits(|z| z % 0.0), 0);
 }

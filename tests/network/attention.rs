@@ -145,6 +145,12 @@ fn masks_biases_and_caps_are_functions_of_scores() {
     });
     let further = [("slopes", tensor(F16, &[heads, 1, 1], 4)), ("distances", tensor(F16, &[queries, KEYS], 5))];
     fused(&several, &further);
+    // Every other key of a wider bias: its elements do not lie side by side.
+    let strided = between(|g, scores| {
+        let range = [0, i64::MAX, 3, 2].map(|at| g.indices(&[at]));
+        scores + g.input("bias", F16, (SHAPE[0], 1, SHAPE[2], 2 * KEYS)).apply("Slice", &range, Attributes::new())
+    });
+    fused(&strided, &[("bias", tensor(F16, &[batch, 1, queries, 2 * KEYS], 9))]);
 }
 
 /// Casts to f32 around the softmax, as exports of 16-bit models have them.
@@ -217,4 +223,71 @@ fn the_operator_is_two_products_and_a_softmax() {
     let (found, expected) = (&found[0].1, &expected[0].1);
     assert_eq!(found.shape(), expected.shape());
     assert!(found.numbers().iter().zip(expected.numbers()).all(|(x, y)| (x - y).abs() < 1e-5), "{found:?}, not {expected:?}");
+}
+
+/// Queries, keys and values as they come, and a node of the operator.
+fn operator(shapes: [&[usize]; 3], formats: [DType; 3]) -> Result<Network, String> {
+    let network = Network::build(|g| {
+        let [q, k, v] = [0, 1, 2].map(|i| g.input(["q", "k", "v"][i], formats[i], shapes[i]));
+        g.output("y", g.apply("ScaledDotProductAttention", &[q, k, v], Attributes::new()));
+    });
+    network.map_err(|error| error.to_string())
+}
+
+#[test]
+fn the_operator_takes_heads_that_fit_each_other() {
+    for (q, k, v, y) in [
+        (&[4, 8][..], &[5, 8][..], &[5, 3][..], &[4, 3][..]),
+        (&[2, 4, 8], &[2, 5, 8], &[2, 5, 3], &[2, 4, 3]),
+        (&[2, 3, 4, 8], &[2, 3, 5, 8], &[2, 3, 5, 6], &[2, 3, 4, 6]),
+    ] {
+        for format in [F16, BF16, F32] {
+            let network = operator([q, k, v], [format; 3]).unwrap();
+            let (_, of) = network.outputs().next().unwrap();
+            assert_eq!((of.format, of.shape()), (format.into(), Some(y.to_vec())));
+        }
+    }
+    for (q, k, v) in [
+        (&[8][..], &[8][..], &[8][..]),
+        (&[4, 8], &[1, 5, 8], &[5, 3]),
+        (&[4, 8], &[5, 8], &[1, 5, 3]),
+        (&[2, 4, 8], &[3, 5, 8], &[2, 5, 3]),
+        (&[2, 4, 8], &[2, 5, 8], &[3, 5, 3]),
+        (&[2, 3, 4, 8], &[2, 1, 5, 8], &[2, 3, 5, 3]),
+        (&[2, 3, 4, 8], &[2, 3, 5, 8], &[2, 1, 5, 3]),
+        (&[4, 8], &[5, 7], &[5, 3]),
+        (&[4, 8], &[5, 8], &[6, 3]),
+    ] {
+        let error = operator([q, k, v], [F16; 3]).unwrap_err();
+        assert!(error.contains("takes [.., M, D], [.., K, D] and [.., K, N]"), "{error}");
+    }
+    for formats in [[F16, F32, F16], [F16, F16, BF16], [F64; 3], [I32; 3]] {
+        let error = operator([&[4, 8], &[5, 8], &[5, 3]], formats).unwrap_err();
+        assert!(error.contains("takes f16, bf16 or f32, one format for all"), "{error}");
+    }
+}
+
+/// Kernels have keys and values of each head.
+#[test]
+fn heads_with_the_keys_of_others_stay_two_products() {
+    for (heads, keys, values, taken) in [
+        (&[2, 3][..], &[2, 3][..], &[2, 3][..], 1),
+        (&[2, 3], &[2, 1], &[2, 3], 0),
+        (&[2, 3], &[2, 3], &[2, 1], 0),
+        (&[1, 2, 3], &[1, 2, 3], &[1, 2, 3], 1),
+        (&[1, 2, 3], &[1, 2, 1], &[1, 2, 3], 0),
+        (&[1, 2, 3], &[1, 2, 3], &[1, 2, 1], 0),
+    ] {
+        let [q, k, v] = [(heads, 5), (keys, 7), (values, 7)].map(|(leading, length)| [leading, &[length, 16]].concat());
+        let network = Network::build(|g| {
+            let turned: Vec<i64> = (0..k.len() as i64 - 2).chain([k.len() as i64 - 1, k.len() as i64 - 2]).collect();
+            let scores = g.input("q", F16, q.as_slice()).matmul(g.input("k", F16, k.as_slice()).transpose(&turned));
+            g.output("y", (scores * g.number(F16, 0.25)).softmax(-1).matmul(g.input("v", F16, v.as_slice())));
+        })
+        .unwrap();
+        let fused = network.fuse().unwrap();
+        let attentions = fused.kernels().filter(|kernel| matches!(kernel.gemm.operation(), Operation::Attention { .. }));
+        assert_eq!(attentions.count(), taken, "{heads:?} {keys:?} {values:?}\n{}", fused.explain());
+        agrees(&network, &[("q", tensor(F16, &q, 1)), ("k", tensor(F16, &k, 2)), ("v", tensor(F16, &v, 3))], 1e-2);
+    }
 }

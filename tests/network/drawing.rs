@@ -1,10 +1,12 @@
 //! Drawings of fused networks: well-formed XML with every node and every kernel, and no box over another.
 
+use crate::encoder_block;
 use crate::graphs::{encoder, mlp};
 use crate::networks::{Images, mobilenet_v2, resnet, unet, vgg16};
 use postlude::network::{Attributes, Network};
 use postlude::prelude::*;
 use std::collections::HashMap;
+use std::path::Path;
 
 /// An element's name and attributes.
 type Element = (String, HashMap<String, String>);
@@ -136,4 +138,15 @@ fn names_are_escaped_and_nodes_without_a_kernel_are_drawn() {
     {
         assert!(svg.contains(part), "{part} is not in\n{svg}");
     }
+}
+
+/// The picture in the documents has each box, line and word where it is drawn. `BLESS=1` draws it again.
+#[test]
+fn the_picture_in_the_documents_is_what_is_drawn() {
+    let svg = encoder_block::encoder().unwrap().fuse().unwrap().to_svg();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/encoder_block.svg");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, &svg).unwrap();
+    }
+    assert!(std::fs::read_to_string(&path).unwrap().replace("\r\n", "\n") == svg, "{} shows another drawing", path.display());
 }

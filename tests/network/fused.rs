@@ -100,6 +100,28 @@ fn rows_take_what_is_before_and_behind() {
     agrees(&network, &[("x", tensor(F32, &[2, 3, 4, 8], 1)), ("mask", tensor(F32, &[2, 1, 1, 8], 2))], 1e-6);
 }
 
+/// A function of rows takes in what computes its rows, and nothing of another shape.
+#[test]
+fn rows_take_in_what_has_their_shape() {
+    let own = Network::build(|g| g.output("y", g.input("x", F32, (6, 8)).exp().softmax(-1))).unwrap();
+    assert_eq!(kernels(&own), 1);
+    agrees(&own, &[("x", tensor(F32, &[6, 8], 1))], 1e-6);
+    let two = Network::build(|g| g.output("y", g.input("x", F32, (6, 8)).softmax(-1).softmax(-1))).unwrap();
+    assert_eq!(kernels(&two), 1);
+    agrees(&two, &[("x", tensor(F32, &[6, 8], 1))], 1e-6);
+    let other = Network::build(|g| {
+        let (x, scale) = (g.input("x", F32, (6, 8)), g.input("scale", F32, (8,)));
+        g.output("y", x.apply("LayerNormalization", &[scale.exp()], Attributes::new()));
+        let shares = g.input("z", F32, (2, 3, 8)).softmax(-1);
+        let planes = g.constant("planes", tensor(F32, &[3, 8], 4));
+        g.output("z", shares.apply("LayerNormalization", &[planes], Attributes::new().with("axis", 1i64)));
+    })
+    .unwrap();
+    assert_eq!(other.fuse().unwrap().kernels().count(), 4, "{}", other.fuse().unwrap().explain());
+    let inputs = [("x", tensor(F32, &[6, 8], 1)), ("scale", tensor(F32, &[8], 2)), ("z", tensor(F32, &[2, 3, 8], 3))];
+    agrees(&other, &inputs, 1e-6);
+}
+
 #[test]
 fn channels_and_views_are_read_in_place() {
     let network = Network::build(|g| {

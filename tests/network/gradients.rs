@@ -248,6 +248,8 @@ fn pointwise(t: &mut Table) {
     let condition = Tensor::of_numbers(Format::Bool, &[2, 3], &[1.0, 0.0, 0.0, 1.0, 1.0, 0.0]).unwrap();
     t.case("Where", none(), &[condition, x(&[3], 17), x(&[2, 1], 18)]);
     t.case("Dropout", none(), &[x(&[3], 19)]);
+    let off = Tensor::of_numbers(Format::Bool, &[], &[0.0]).unwrap();
+    t.case_of("Dropout", none(), &[x(&[3], 19), Tensor::scalar(F64, 0.5), off], &[true, false, false], 1);
     t.case("Cast", none().with("to", "f64"), &[x(&[3], 20)]);
     t.case_of("CastLike", none(), &[x(&[3], 20), Tensor::scalar(F64, 0.0)], &[true, false], 1);
     t.case("BatchNormalization", none(), &[x(&[2, 3, 2], 21), x(&[3], 22), x(&[3], 23), x(&[3], 24), positive(&[3], 25)]);
@@ -446,6 +448,62 @@ fn what_has_no_gradient_is_an_error() {
         g.output("y", x * x.apply("Floor", &[], none()));
     });
     assert!(network.backward_through(&["y"], &["x"]).is_err());
+}
+
+/// Rules name the cases that they leave out.
+#[test]
+fn rules_say_what_they_do_not_cover() {
+    let refused = |why: &str, of: &dyn Fn(&NetworkBuilder)| {
+        let error = build(of).backward_through(&["y"], &["x"]).unwrap_err().to_string();
+        assert!(error.contains(why), "{why}: {error}");
+    };
+    for constant in [true, false] {
+        refused("in training, which takes random numbers,", &|g| {
+            let on = Tensor::of_numbers(Format::Bool, &[], &[1.0]).unwrap();
+            let training = if constant { g.constant("on", on) } else { g.input("on", Format::Bool, [0usize; 0]) };
+            let ratio = g.constant("ratio", Tensor::scalar(F32, 0.5));
+            g.output("y", g.input("x", F32, (2, 3)).apply("Dropout", &[ratio, training], none()));
+        });
+    }
+    refused("by input 1", &|g| {
+        g.output("y", g.input("z", F32, (2, 3)).apply("Dropout", &[g.input("x", F32, [0usize; 0])], none()));
+    });
+    refused("in training", &|g| {
+        let each = [1, 2, 3, 4].map(|i| g.input(&format!("c{i}"), F32, (3,)));
+        g.output("y", g.input("x", F32, (2, 3)).apply("BatchNormalization", &each, none().with("training_mode", 1)));
+    });
+    refused("which rounds,", &|g| {
+        g.output(
+            "y",
+            g.input("x", F32, (2, 3)).apply("QuantizeLinear", &[g.number(F32, 0.5), g.number(E4M3, 0.0)], none()).apply(
+                "Cast",
+                &[],
+                none().with("to", "f32"),
+            ),
+        );
+    });
+    refused("with a scale for each block", &|g| {
+        let numbers = g.input("z", DType::I8, (2, 4));
+        g.output("y", numbers.apply("DequantizeLinear", &[g.input("x", F32, (2, 2))], none().with("block_size", 2)));
+    });
+    for reduction in ["mul", "max"] {
+        refused(&format!("with the reduction `{reduction}`"), &|g| {
+            let (places, z) = (g.constant("i", Tensor::indices(&[0, 1]).reshaped(&[1, 2]).unwrap()), g.input("z", F32, (1, 2)));
+            g.output("y", g.input("x", F32, (2, 2)).apply("ScatterElements", &[places, z], none().with("reduction", reduction)));
+        });
+    }
+    for (equation, why) in
+        [("ij", "does not say the result"), ("...j->...j", "an ellipsis or repeats"), ("ii->i", "an ellipsis or repeats")]
+    {
+        refused(why, &|g| g.output("y", g.input("x", F32, (2, 2)).apply("Einsum", &[], none().with("equation", equation))));
+    }
+    refused("along an extent that is not a number", &|g| {
+        g.output("y", g.input("x", F32, ("rows", 2)).apply("Concat", &[g.input("z", F32, (3, 2))], none().with("axis", 0i64)));
+    });
+    refused("along an extent that is not a number", &|g| {
+        let range = [0, 1, 0].map(|at| g.indices(&[at]));
+        g.output("y", g.input("x", F32, ("rows", 2)).apply("Slice", &range, none()));
+    });
 }
 
 #[test]

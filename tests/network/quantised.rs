@@ -335,6 +335,28 @@ fn reasons_are_given() {
         g.output("y", g.apply("MatMulInteger", &[x, w, number(g, I8, 3.0)], none()));
     });
     assert_eq!(unknown, "its zero point is not 0, and the sums of its weights are not known");
+    for (x, w) in [(I32, I32), (I32, I8), (E4M3, I8)] {
+        let formats = reason(&|g| {
+            let part = |name: &str, format: DType, shape: (usize, usize)| {
+                g.input(name, format, shape).apply("DequantizeLinear", &[number(g, F32, 0.1)], none())
+            };
+            g.output("y", part("x", x, (2, 8)).matmul(part("w", w, (8, 4))));
+        });
+        assert_eq!(formats, "kernels multiply neither of its formats by the other", "{x} and {w}");
+    }
+    let vector = reason(&|g| {
+        let w = g.constant("w", eight_bits(I8, &[8, 4], 1));
+        g.output("y", g.apply("MatMulInteger", &[g.input("x", I8, (8,)), w], none()));
+    });
+    assert_eq!(vector, "an operand is a vector");
+    let sums = |terms: usize| {
+        move |g: &NetworkBuilder| {
+            let [x, w] = [("x", [1, terms]), ("w", [terms, 1])].map(|(name, shape)| g.input(name, U8, shape));
+            g.output("y", g.apply("MatMulInteger", &[x, w], none()));
+        }
+    };
+    assert_eq!(reason(&sums((1 << 16) + 1)), "sums of so many products do not fit into 32 bits");
+    assert_eq!(Network::build(sums(1 << 16)).unwrap().simplified().1.quantised, 1);
     // What is subtracted from the sums is the bias with the other sign.
     let wide = reason(&|g| {
         let bias = g.constant("bias", Tensor::of(&[1, i32::MIN, 3], &[3]).unwrap());

@@ -35,3 +35,24 @@ fn a_network_survives_as_a_file() {
     let same = Network::build(|g| g.output("x", g.input("x", F32, [2]).relu())).unwrap();
     assert!(matches!(same.to_onnx(), Err(OnnxError::Input { .. })));
 }
+
+/// The readers of what an unknown operator computes are not at fault.
+#[test]
+fn unknown_operators_are_named_alone() {
+    let network = Network::build(|g| {
+        let x = g.input("x", F32, (2, 3));
+        g.output("y", x.relu().tanh() + x.relu().tanh().relu());
+    })
+    .unwrap();
+    let bytes = network.to_onnx().unwrap();
+    // Other letters in operators' names, and in that of the first node.
+    let other = |at: usize| match () {
+        _ if at > 0 && bytes[at - 1..].starts_with(b"Relu") => b'u',
+        _ if bytes[at..].starts_with(b"n0") => b'q',
+        _ => bytes[at],
+    };
+    let renamed: Vec<u8> = (0..bytes.len()).map(other).collect();
+    let Err(OnnxError::Unsupported(list)) = Network::from_onnx(&renamed, &Operators::new()) else { panic!("it is read") };
+    assert_eq!((list.len(), list[0].operator.as_str()), (1, "Rulu"));
+    assert_eq!((list[0].nodes.len(), list[0].nodes[0].as_str()), (3, "q0"));
+}

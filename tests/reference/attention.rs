@@ -49,6 +49,8 @@ fn it_is_what_plain_loops_say() {
         (Attention::new(16).causal(), 2, Shape::new(2 * 9, 4, 2 * 600).batched(3)),
         (Attention::new(2), 1, Shape::new(4, 3, 0)),
         (Attention::new(2), 4, Shape::new(0, 3, 8)),
+        (Attention::new(2), 5, Shape::new(5 * 2, 3, 5 * 3)),
+        (Attention::new(2), 3, Shape::new(3 * 400, 3, 3 * 5)),
     ];
     for (i, (of, sequences, shape)) in cases.into_iter().enumerate() {
         let Shape { m, n, k, batch } = shape;

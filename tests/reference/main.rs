@@ -17,6 +17,7 @@ mod monoids;
 mod operand_sums;
 mod primitives;
 mod products;
+mod recipes;
 mod reductions;
 mod rows;
 mod scaled;

@@ -367,3 +367,19 @@ fn the_magnitude_of_a_sum_is_that_of_its_terms() {
     let exact = oracle(POINTWISE, onto.checked(), Shape::new(2, 2, 0), &args).unwrap();
     assert_eq!((&*exact.outputs[0].values, &*exact.sums[0].values), (&[-4.0, 18.0][..], &[12.0, 22.0][..]));
 }
+
+/// A number that a row or a column has counts once for each of its elements. Numbers beyond the table do not count.
+#[test]
+fn counts_of_what_rows_and_columns_name() {
+    let epilogue = Epilogue::build(|e| {
+        e.bincount("rows", e.row());
+        e.bincount("columns", e.column());
+        e.bincount("all", e.scalar("which", I32));
+    })
+    .unwrap();
+    let (mut rows, mut columns, mut all) = ([0i32; 2], [1i32; 6], [0i32; 3]);
+    let args = HostArgs::new().input("a", &[0.0f32; 15]).scalar("which", 1);
+    let args = args.output("rows", &mut rows).output("columns", &mut columns).output("all", &mut all);
+    postlude::Gemm::pointwise(F32, Default::default(), &epilogue).reference(Shape::matrix(3, 5), args).unwrap();
+    assert_eq!((rows, columns, all), ([5, 5], [4, 4, 4, 4, 4, 1], [0, 15, 0]));
+}

@@ -1,5 +1,6 @@
 //! Products of operands with fewer bits and with scales along K, against plain loops over the numbers they stand for.
 
+use postlude::half::f16;
 use postlude::prelude::*;
 use postlude::weights::{QuantizedWeights, WeightsError, quantize_weights};
 use postlude::{Blocks, DType, Operation, Tensor};
@@ -122,6 +123,38 @@ fn what_does_not_fit_is_named() {
     assert!(error.contains("`b_scale`") && error.contains("K/32 x N"), "{error}");
 }
 
+/// A product that is computed part by part finds the scales of every part.
+#[test]
+fn scales_of_many_columns_and_terms() {
+    let (m, n, k) = (2, 700, 1100);
+    let weights: Vec<f32> = numbers(n * k, 8).iter().map(|x| *x as f32).collect();
+    let blocks = Blocks::groups(32).with_zero_points();
+    let QuantizedWeights { b, b_scale, b_zero } = quantize_weights(&weights, [n, k], U4, blocks).unwrap();
+    let a: Vec<f16> = (0..m * k).map(|i| f16::from_f32((i * 7 % 11) as f32 - 5.0)).collect();
+    let mut d = vec![0.0f32; m * n];
+    let epilogue = Epilogue::build(|e| e.store("d", e.acc(), F32)).unwrap();
+    let args = HostArgs::new()
+        .input("a", &a)
+        .input("b", Tensor::of_bytes(U4, &b))
+        .input("b_scale", Tensor::of_bytes(blocks.dtype, &b_scale))
+        .input("b_zero", Tensor::of_bytes(Blocks::zero_format(U4), &b_zero))
+        .output("d", &mut d);
+    Gemm::grouped_weights(F16, U4, TN, blocks, &epilogue).reference(Shape::new(m, n, k), args).unwrap();
+    let [across, _] = blocks.counts(n, k);
+    for column in (0..n).step_by(23).chain([511, 512, 513, n - 1]) {
+        let weight = |term: usize| {
+            let block = term / blocks.terms * across + column;
+            let zero = Blocks::zero_format(U4).read(&b_zero, block);
+            (U4.read(&b, column * k.next_multiple_of(U4.run()) + term) - zero) * blocks.dtype.read(&b_scale, block)
+        };
+        for row in 0..m {
+            let expected: f64 = (0..k).map(|term| f64::from(a[row * k + term].to_f32()) * weight(term)).sum();
+            let got = f64::from(d[row * n + column]);
+            assert!((got - expected).abs() <= 1e-2 * (1.0 + expected.abs()), "{row} {column}: {got} for {expected}");
+        }
+    }
+}
+
 /// Weights come back to within half a step of their block, and zeros exactly.
 #[test]
 fn quantised_weights_come_back() {
@@ -161,6 +194,8 @@ fn quantised_weights_come_back() {
     }
     assert_eq!(quantize_weights(&[], [0, 4], F16, Blocks::groups(32)), Err(WeightsError::Format(F16)));
     assert!(matches!(quantize_weights(&[], [1, 4], I4, Blocks::groups(32)), Err(WeightsError::Length { .. })));
-    assert!(matches!(quantize_weights(&[f32::NAN], [1, 1], I4, Blocks::groups(32)), Err(WeightsError::NotFinite { .. })));
+    let infinite = [0.0, 1.0, 2.0, 3.0, 4.0, f32::NEG_INFINITY];
+    let error = WeightsError::NotFinite { column: 1, term: 2, value: "-inf".to_owned() };
+    assert_eq!(quantize_weights(&infinite, [2, 3], I4, Blocks::groups(32)), Err(error));
     assert!(matches!(quantize_weights(&[1.0], [1, 1], I4, Blocks::groups(33)), Err(WeightsError::Blocks { .. })));
 }

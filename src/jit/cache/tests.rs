@@ -140,6 +140,19 @@ fn the_environment_says_where_and_how() {
 }
 
 #[test]
+fn the_environment_limits_compile_times() {
+    let limit = |text: &str| {
+        let of = |name: &str| (name == COMPILE_LIMIT).then(|| text.into());
+        Cache::of_environment(of).config.compile_limit.map(|limit| limit.as_secs_f64())
+    };
+    assert_eq!([limit("2.5"), limit(" 90 "), limit("1e-3")], [Some(2.5), Some(90.0), Some(1e-3)]);
+    assert_eq!(limit("0"), None);
+    for text in ["", "-1", "1e9", "inf", "nan", "soon"] {
+        assert_eq!(limit(text), Some(30.0), "`{text}` is not a limit");
+    }
+}
+
+#[test]
 fn memos_are_forgotten_with_what_they_were_made_of() {
     let cache = Cache::in_memory();
     let key = CacheKey::of_note(&["request"]);

@@ -17,6 +17,18 @@ const THROUGH: OFlags = if cfg!(target_os = "linux") { OFlags::PATH } else { OFl
 /// A pipe without a writer does not block the opening, and a terminal does not become the process's own.
 const AT_ONCE: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
 
+/// A name itself, whatever it links to, for this process alone.
+const ITSELF: OFlags = OFlags::NOFOLLOW.union(OFlags::CLOEXEC);
+
+/// A folder on the way.
+const FOLDER: OFlags = THROUGH.union(OFlags::DIRECTORY).union(ITSELF);
+
+/// A folder whose names are read.
+const LISTED: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(ITSELF);
+
+/// A file that is written, and made first.
+const MADE: OFlags = OFlags::WRONLY.union(OFlags::CREATE);
+
 /// The mode bits by which users other than the owner may write.
 const OTHERS_WRITE: u32 = 0o022;
 
@@ -40,8 +52,7 @@ impl Folder {
     /// The directory at a path, with every folder above it examined. With `make`, missing folders are made, for the
     /// owner alone.
     pub fn root(path: &Path, make: bool) -> io::Result<Self> {
-        let top =
-            || Ok::<File, io::Error>(openat(CWD, "/", THROUGH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?.into());
+        let top = || Ok::<File, io::Error>(openat(CWD, "/", FOLDER, Mode::empty())?.into());
         let (mut here, mut at) = (top()?, PathBuf::from("/"));
         let mut pending: VecDeque<OsString> = names(path).collect();
         let mut links = 0;
@@ -99,7 +110,7 @@ impl Folder {
 
     /// A file, for reading.
     pub fn read(&self, name: &OsStr) -> io::Result<File> {
-        let file = self.open(name, OFlags::RDONLY | AT_ONCE)?;
+        let file = self.open(name, OFlags::RDONLY.union(AT_ONCE))?;
         examine(&file.metadata()?, &self.path.join(name))?;
         Ok(file)
     }
@@ -107,7 +118,7 @@ impl Folder {
     /// A file for a lock or a stamp, without content; made if it is missing. Earlier versions made files that others
     /// can write to under some masks. Such a file becomes the owner's.
     pub fn hold(&self, name: &OsStr) -> io::Result<File> {
-        let file = self.open(name, OFlags::WRONLY | OFlags::CREATE | AT_ONCE)?;
+        let file = self.open(name, MADE.union(AT_ONCE))?;
         let metadata = file.metadata()?;
         examine_owner(metadata.uid(), &self.path.join(name), "it")?;
         if metadata.mode() & OTHERS_WRITE != 0 {
@@ -118,12 +129,12 @@ impl Folder {
 
     /// A new file, readable by the owner only.
     pub fn create(&self, name: &OsStr) -> io::Result<File> {
-        self.open(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)
+        self.open(name, MADE.union(OFlags::EXCL))
     }
 
     fn open(&self, name: &OsStr, flags: OFlags) -> io::Result<File> {
-        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = openat(&*self.file, name, flags, Mode::RUSR | Mode::WUSR).map(File::from).map_err(io::Error::from);
+        let opened =
+            openat(&*self.file, name, flags.union(ITSELF), Mode::RUSR.union(Mode::WUSR)).map(File::from).map_err(io::Error::from);
         let file = opened.map_err(|error| if self.is_link(name) { a_link(&self.path.join(name)) } else { error })?;
         if file.metadata()?.is_file() { Ok(file) } else { Err(no_file()) }
     }
@@ -135,14 +146,13 @@ impl Folder {
 
     /// The kind of a name, links included.
     pub fn look(&self, name: &OsStr) -> io::Result<Metadata> {
-        let flags = THROUGH | AT_ONCE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        File::from(openat(&*self.file, name, flags, Mode::empty())?).metadata()
+        File::from(openat(&*self.file, name, THROUGH.union(AT_ONCE).union(ITSELF), Mode::empty())?).metadata()
     }
 
     /// The names in the folder.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         let mut names = Vec::new();
-        let readable = openat(&*self.file, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let readable = openat(&*self.file, ".", LISTED, Mode::empty())?;
         for entry in Dir::read_from(&readable)? {
             let name = OsString::from_vec(entry?.file_name().to_bytes().to_vec());
             if name != "." && name != ".." {
@@ -178,7 +188,7 @@ fn names(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
 }
 
 fn step(folder: &File, name: &OsStr, make: bool) -> io::Result<PathStep> {
-    let enter = || openat(folder, name, THROUGH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
+    let enter = || openat(folder, name, FOLDER, Mode::empty());
     let mut entered = enter().map_err(io::Error::from);
     if make && entered.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
         match mkdirat(folder, name, Mode::RWXU).map_err(io::Error::from) {

@@ -254,10 +254,8 @@ fn spread(node: &Node, index: usize, view: &View, shape: &[usize]) -> Option<Vie
     if along == Spread::Numpy || index == 0 || view.dims.len() != 1 {
         return Some(view.clone());
     }
-    let axis = match along {
-        Spread::Channel => 1,
-        _ => crate::network::meaning::axis(node.attributes.int_or("axis", 1), shape.len()).ok()?,
-    };
+    // An operator whose vectors lie along channels has no such attribute.
+    let axis = crate::network::meaning::axis(node.attributes.int_or("axis", 1), shape.len()).ok()?;
     let mut dims = vec![(1, 0); shape.len()];
     *dims.get_mut(axis)? = view.dims[0];
     Some(View { dims, ..view.clone() })

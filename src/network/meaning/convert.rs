@@ -10,7 +10,6 @@ use crate::network::tensor::Tensor;
 /// bits that is too large becomes infinite, or not a number.
 fn converted(x: f64, to: Format, saturate: bool) -> f64 {
     match to {
-        Format::Bool => f64::from(u8::from(x != 0.0)),
         _ if to.is_integer() => x.trunc(),
         Format::E4M3 if !saturate && x.abs() > 464.0 => f64::NAN,
         Format::E5M2 if !saturate && x.abs() >= 61440.0 => f64::INFINITY.copysign(x),
@@ -217,6 +216,14 @@ mod tests {
     #[test]
     fn integers_are_whole_parts() {
         assert_eq!(cast(Format::I32, true, &[2.75, -2.75, 0.5, f64::NAN]), [2.0, -2.0, 0.0, 0.0]);
+        for to in Format::ALL.into_iter().filter(|to| !to.is_float() && *to != Format::Bool) {
+            assert!(to.is_integer());
+            assert_eq!(cast(to, true, &[2.75, 0.5, f64::NAN]), [2.0, 0.0, 0.0], "{to}");
+        }
+        // A number that is too large loses its upper bits, as in C.
+        assert_eq!(cast(Format::I8, true, &[300.7, -129.5]), [44.0, 127.0]);
+        assert_eq!(cast(Format::U8, true, &[300.7, -1.0]), [44.0, 255.0]);
+        assert_eq!(cast(Format::I16, true, &[70_000.9]), [4464.0]);
     }
 
     #[test]

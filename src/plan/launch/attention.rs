@@ -58,3 +58,18 @@ pub(in crate::plan) fn seen(operation: Operation, shape: Shape, rows: usize) -> 
     let attention = operation.attention()?;
     Some(Shape { m: attention.padded_rows(shape, rows), ..shape })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_those_of_a_sequence() {
+        let values = |of: Attention, shape: Shape, rows: usize| AttentionField::ALL.map(|field| field.value(&of, shape, rows));
+        let (one, three) = (Attention::new(40), Attention::new(16).causal().sequences(3));
+        assert_eq!(values(one, Shape::new(100, 8, 70), 32), [100, 128, 70, 40, 0]);
+        assert_eq!(values(three, Shape::new(3 * 40, 8, 3 * 33), 64), [40, 64, 33, 16, 1]);
+        assert_eq!(values(three, Shape::new(3 * 64, 8, 3 * 64), 64), [64, 64, 64, 16, 1], "whole tiles");
+        assert_eq!(values(three, Shape::new(0, 8, 3), 64)[..2], [0, 64], "tiles divide, so they are not empty");
+    }
+}

@@ -220,4 +220,24 @@ mod tests {
         let read: Problem = serde_json::from_str(&written(&base)).expect("a problem");
         assert_eq!(read, base);
     }
+
+    #[test]
+    fn runs_lie_at_the_stated_distance_or_side_by_side() {
+        use crate::dtype::DType::{self, Bits8, F16};
+        use crate::ir::Order::RowMajor;
+        let slot = |dtype: DType, outer: usize, inner: usize, matrix: bool| {
+            let what = String::new();
+            let kind = SlotKind::Memory { dtype, what, outer, inner, matrix, order: RowMajor, batch: None, written: false };
+            Slot { name: "x".into(), kind, need: Need::Required }
+        };
+        let (plain, stated) = (Problem::new(5, 9, 3), Problem::new(5, 9, 3).ld("x", 24));
+        for (slot, distances) in [
+            (slot(F16, 5, 9, true), [18, 48]),
+            (slot(F16, 1, 9, true), [0, 0]),
+            (slot(F16, 5, 9, false), [0, 0]),
+            (slot(Bits8, 5, 9, true), [2, 3]),
+        ] {
+            assert_eq!([&plain, &stated].map(|problem| problem.run_distance(&slot)), distances);
+        }
+    }
 }

@@ -224,3 +224,67 @@ pub(super) fn constants(operation: Operation) -> Vec<Number> {
     let bands = [("CHANNELS", of.channels), ("COPIES", copies(&of)), ("LEAN", lean(&of)), ("LEAD", lead(&of))];
     direct::window(operation).into_iter().chain(bands).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Convolutions with windows of many kinds.
+    fn all() -> impl Iterator<Item = Convolution> {
+        let windows = [[1, 1], [3, 3], [2, 5], [7, 2]];
+        let moves = [([1, 1], [1, 1]), ([2, 2], [1, 1]), ([3, 1], [2, 1]), ([1, 3], [1, 2]), ([4, 4], [1, 1])];
+        let each = windows.into_iter().flat_map(move |window| moves.map(|(stride, dilation)| (window, stride, dilation)));
+        each.flat_map(|(window, stride, dilation)| {
+            [(1, [0; 4]), (2, [1; 4]), (3, [3, 0, 1, 2]), (4, [0, 2, 3, 1])].map(|(channels, padding)| {
+                let shape = ConvShape::new(3, [13, 11, channels], [8, window[0], window[1]]);
+                Convolution::new(shape.stride(stride).dilation(dilation).padding_of(padding)).unwrap()
+            })
+        })
+    }
+
+    /// The first and the last line of the windows of some output pixels, where images follow each other.
+    fn reached(convolution: &Convolution, [begin, end]: [usize; 2]) -> [usize; 2] {
+        let (of, [p, q]) = (convolution.measures(), convolution.output());
+        let of_image = (p - 1) * of.stride[0] + (of.window[0] - 1) * of.dilation[0] + 1;
+        let line = |pixel: usize, tap: usize| pixel / q / p * of_image + pixel / q % p * of.stride[0] + tap * of.dilation[0];
+        [line(begin, 0), line(end - 1, of.window[0] - 1)]
+    }
+
+    #[test]
+    fn lines_are_those_that_windows_reach() {
+        for convolution in all() {
+            let (of, [p, q]) = (convolution.measures(), convolution.output());
+            let pixels = 9 * p * q;
+            for bm in [1, 2, 5, q, 2 * q, 16, p * q].into_iter().filter(|bm| *bm <= pixels) {
+                let step = if bm.is_multiple_of(q) { bm } else { 1 };
+                let reached = |begin: usize| reached(&convolution, [begin, begin + bm]);
+                let most = (0..=pixels - bm).step_by(step).map(|begin| reached(begin)[1] + 1 - reached(begin)[0]).max().unwrap();
+                let planned = lines(&convolution, bm);
+                assert!(most <= planned, "{of}: {bm} pixels reach {most} lines, not {planned}");
+                // Tiles of whole rows need not cross the end of an image where they could.
+                assert!(step > 1 || of.stride[0] > span(&of, 0) || most == planned, "{of}: {bm}, {most} and {planned}");
+            }
+        }
+    }
+
+    #[test]
+    fn pairs_of_windows_begin_at_words_of_a_copy_and_lie_in_a_line() {
+        for convolution in all() {
+            let (of, [_, q]) = (convolution.measures(), convolution.output());
+            let (first, behind) = (lead(&of) - of.padding[2] * of.channels, lean(&of));
+            let run = of.window[1] * of.channels + behind;
+            for window in 0..q {
+                let begin = first + window * of.stride[1] * of.channels;
+                assert!(begin >= behind, "{of}: it begins in the line");
+                // The second copy has each element one place further to the left.
+                assert!((0..copies(&of)).any(|copy| (begin - behind - copy).is_multiple_of(2)), "{of}: window {window}");
+                let last = begin + ((of.window[1] - 1) * of.dilation[1] + 1) * of.channels;
+                assert!(last < line(&convolution), "{of}: {last} of {}", line(&convolution));
+                assert!(window + 1 < q || line(&convolution) < last + 9, "{of}: no more pieces than that");
+            }
+            assert!(lead(&of).is_multiple_of(8) && line(&convolution).is_multiple_of(8));
+            let pairs = of.window[0] * run.div_ceil(2);
+            assert_eq!(terms(&of), (2 * pairs).div_ceil(16) * 16, "{of}");
+        }
+    }
+}

@@ -399,4 +399,49 @@ mod tests {
         let shape = ConvShape::new(1, [20, 20, 64], [64, 5, 3]).padding_of([2, 1, 0, 3]).dilation([2, 4]);
         assert_eq!(corners(&forward(shape)), ([-2, 0], [1 - 8, 3 - 8]));
     }
+
+    /// A gradient's box begins where the first pixel of a class meets its earliest window, and has a place for each pixel.
+    #[test]
+    fn corners_of_gradients_are_those_of_what_pixels_meet() {
+        for (stride, dilation) in [([1, 1], [1, 2]), ([2, 2], [1, 1]), ([2, 3], [1, 2]), ([3, 2], [2, 1]), ([4, 6], [2, 3])] {
+            for padding in [[0; 4], [1; 4], [2, 0, 1, 3], [0, 5, 4, 1]] {
+                let shape = ConvShape::new(1, [24, 36, 64], [64, 3, 2]).padding_of(padding).stride(stride).dilation(dilation);
+                let convolution = Convolution::new(shape).unwrap();
+                let (lower, upper) = corners(&Patches { convolution, gradient: Some(GradientOf::Images) });
+                for (i, (pixels, taps)) in [(24, 3), (36, 2)].into_iter().enumerate() {
+                    let (step, before) = (stride[i] as i64, padding[2 * i] as i64);
+                    let meetings = (0..pixels).flat_map(|pixel| (0..taps).map(move |tap| (pixel, tap * dilation[i] as i64)));
+                    let windows = meetings.filter(|(pixel, tap)| (pixel + before - tap) % step == 0);
+                    let places = windows.map(|(pixel, tap)| (pixel + before - tap) / step - pixel / step);
+                    assert_eq!(places.min(), Some(lower[i]), "{shape}");
+                    let windows = convolution.output()[i] as i64;
+                    assert_eq!(windows + upper[i] - lower[i], pixels / step, "{shape}");
+                }
+            }
+        }
+    }
+
+    /// A convolution of two images, the gradient of its images, and that of its filters.
+    #[test]
+    fn numbers_of_launches_are_those_of_the_images_that_are_read() {
+        let shape = ConvShape::new(2, [9, 10, 96], [64, 3, 2]).padding_of([2, 0, 0, 1]).stride([2, 3]).dilation([1, 2]);
+        let convolution = Convolution::new(shape).unwrap();
+        let values = |gradient| {
+            let patches = Patches { convolution, gradient };
+            PatchField::ALL.map(|field| field.value(&patches, 2, patches.shape()))
+        };
+        let (one, half) = (1i64 << 32, 1i64 << 31);
+        assert_eq!(
+            values(None),
+            [9, 10, 96, 15, 3, 2, 3, 2, 0, 1, 2, 2, 96, 64, 1, 5, 1, 1, 1, 1, 30, 2, -2, 0, 576, 2, 12, half, half]
+        );
+        assert_eq!(
+            values(Some(GradientOf::Images)),
+            [5, 3, 64, 90, 10, 1, 1, 0, 2, 1, 2, 2, 64, 96, 1, 5, 2, 3, 2, 3, 30, 2, 0, 0, 384, 1, 6, half, one]
+        );
+        assert_eq!(
+            values(Some(GradientOf::Filters)),
+            [9, 10, 96, 15, 3, 2, 3, 2, 0, 1, 2, 2, 96, 64, 1, 5, 1, 1, 1, 1, 64, 2, -2, 0, 30, 2, 1, half, half]
+        );
+    }
 }
