@@ -5,7 +5,7 @@
 //! H200's was fitted to every tile on 26 shapes, most of them powers of two, in short and in long slices, and an H100's to
 //! a survey. The second was fitted to a survey of arbitrary shapes on an H200, most of whose rows begin anywhere; an H100
 //! differs in the bandwidth of its memory. `tests/choices/fit.rs` compares all with the surveys of both GPUs
-//! (`docs/measurements/0042-survey-of-tiles.md`, `docs/measurements/0064-survey-of-an-h100.md`).
+//! (`docs/measurements/0042-survey-of-tiles.md`, `docs/measurements/0064-few-tiles.md`).
 
 use crate::plan::epilogue::program::{Phase, Program};
 use crate::plan::mainloop::patches;
