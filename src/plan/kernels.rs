@@ -282,7 +282,7 @@ fn behind_product(request: &PlanRequest<'_>, across: bool) -> Result<KernelPlan,
                     let [whole, product] = [&one, two.product()].map(|plan| plan.choice.nanoseconds().unwrap_or(0) as f64);
                     let parts = product + second(&two, request.problem.shape);
                     let estimates = format!("in one kernel {:.1} us, in two {:.1} us", whole / 1e3, parts / 1e3);
-                    if whole <= parts {
+                    if WORTHWHILE * whole <= parts {
                         one.choice.whole_rows(estimates);
                         return Ok(one);
                     }

@@ -308,9 +308,8 @@ impl KernelPlan {
         self.choice.retreat(&self.tile, |_| true).map(|(tile, raster)| self.set_tile(tile, raster, MOST_CHUNK)).is_some()
     }
 
-    /// Bytes that a thread may spill and reload: fewer blocks on a multiprocessor would cost more.
-    #[cfg_attr(not(feature = "jit"), allow(dead_code, reason = "only what compiles kernels knows of spills"))]
-    pub(crate) fn tolerated_spills(&self) -> u32 {
+    /// Bytes that a thread may spill and reload, stores and loads together: fewer blocks on a multiprocessor would cost more.
+    pub fn tolerated_spills(&self) -> u32 {
         self.tile.rules().tolerated_spills(&self.tile)
     }
 

@@ -315,11 +315,11 @@ fn a_captured_network_replays() {
 /// Runs on the same memory become a graph, on whatever stream; others stay launches; and all compute the same.
 fn runs_are_recorded(device: &Device, stream: &Arc<CudaStream>) {
     // With a product that splits K, whose sums lie in memory beside the arena.
-    let shape = [128, 16384];
+    let shape = [256, 65536];
     let network = Network::build(|g| {
         let weight = |name, shape: &[usize]| g.constant(name, scaled(F16, shape, 7));
-        let x = g.input("x", F16, (shape[0], shape[1])).matmul(weight("v", &[16384, 128])).relu();
-        g.output("y", x.matmul(weight("w", &[128, 512])).gelu().matmul(weight("u", &[512, 64])).softmax(-1));
+        let x = g.input("x", F16, (shape[0], shape[1])).matmul(weight("v", &[65536, 256])).relu();
+        g.output("y", x.matmul(weight("w", &[256, 512])).gelu().matmul(weight("u", &[512, 64])).softmax(-1));
     });
     let network = network.unwrap();
     let mut plan = network.plan(device, &[]).unwrap();

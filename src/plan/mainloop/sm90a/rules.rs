@@ -150,7 +150,8 @@ impl Rules for Sm90a {
     /// A list; or tiles for the problem, if it has few rows or few tiles, before the others.
     fn candidates(&self, request: &TileRequest<'_>) -> Vec<Tried> {
         let size = request.operation.dtype().size();
-        let made = match (self.has_few_rows(request) && size == 2, self.has_few_tiles(request)) {
+        let shares = request.program.stages.is_empty() && self.has_few_tiles(request);
+        let made = match (self.has_few_rows(request) && size == 2, shares) {
             (true, _) => few_rows::tiles(&CostInputs::of(request)),
             (_, true) => few_tiles::tiles(&CostInputs::of(request)),
             _ => Vec::new(),
@@ -379,9 +380,9 @@ impl Sm90a {
         request.program.stages.is_empty() && few_rows::applies(request.operation, request.shape)
     }
 
-    /// Whether too few tiles for the multiprocessors have a long K, and nothing is reduced along rows.
+    /// Whether too few tiles for the multiprocessors have a long K.
     fn has_few_tiles(&self, request: &TileRequest<'_>) -> bool {
-        request.program.stages.is_empty() && few_tiles::applies(request.operation, request.shape, request.gpu)
+        few_tiles::applies(request.operation, request.shape, request.gpu)
     }
 }
 
