@@ -20,7 +20,7 @@ impl Side {
     pub fn new(context: &Arc<CudaContext>) -> Result<Side, DeviceError> {
         let failed = DeviceError::driver("create a stream");
         let created = context.bind_to_thread().and_then(|()| stream::create(stream::StreamKind::NonBlocking));
-        // SAFETY: it was created in this context, and `drop` destroys it. Whoever takes the stream lives shorter than this.
+        // SAFETY: it was created in this context, and `drop` destroys it. Plans that own memory on it are dropped before.
         Ok(Side(created.map(|created| unsafe { context.wrap_borrowed_stream(created) }).map_err(failed)?))
     }
 

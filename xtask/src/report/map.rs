@@ -1,6 +1,6 @@
 //! The map of shapes: for each K a panel of M x N, coloured by the ratio of times.
 //!
-//! A field's colour tells in which tenth its ratio lies, and the ratio stands in it. Its records are a file of their own,
+//! A field's colour tells the class of its ratio, and the ratio stands in it. Its records are a file of their own,
 //! because hundreds of lines would bury the tables, and because another GPU may have drawn it.
 
 use crate::svg::{page, rectangle, text};
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn words_count() {
-        // Of the first shape two algorithms, of which the faster one counts.
+        // Two algorithms ran on the first shape, and the faster one counts.
         let records = [(1, 0.5), (1, 0.7), (2, 2.0)].map(|(m, ratio)| record("map", m, "identity", "brief", ratio));
         assert_eq!(words(&records), "2 shapes: geometric mean 1.000, tenth percentile 0.500, least 0.500.");
         assert_eq!(words(&[]), "");

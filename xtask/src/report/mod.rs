@@ -53,7 +53,7 @@ pub fn run(project: &Project, args: &[String]) -> Result {
     write(&out, &records, &map)
 }
 
-/// The map's records, its picture and the figures below it; nothing where there are no records.
+/// The picture of a map's records and the figures below it, if there are records.
 fn mapped(records: &[Record]) -> Option<(String, String)> {
     Some((map::svg(records)?, map::words(records)))
 }
