@@ -12,6 +12,8 @@ pub struct Measured {
     pub plan: KernelPlan,
     /// Tiles with the microseconds that each took.
     pub tiles: Vec<(Tile, f64)>,
+    /// The fewest microseconds, also of tiles that are no candidates any more.
+    pub least: f64,
 }
 
 /// Reads a line. `None` if it is not one, has no tile that still fits, or is not for Hopper's mainloop.
@@ -27,13 +29,15 @@ fn read(line: &str, gpu: Gpu) -> Option<Measured> {
     let gemm = Gemm::new(dtype, layout, &fused.epilogue(dtype).ok()?).constant_operands(few).split_k(1);
     let plan = gemm.kernel_plan(Target::SM_90A, gpu, shape).ok()?;
     let fitting: Vec<Tile> = plan.choice.candidates().map(|(tile, _)| tile).collect();
-    let measured = tiles.trim_end_matches('"').split("; ").filter_map(|pair| {
+    let named = tiles.trim_end_matches('"').split("; ").filter_map(|pair| {
         let (name, us) = pair.split_once(" = ")?;
-        let tile = fitting.iter().find(|tile| tile.to_string() == name)?;
-        Some((*tile, us.parse().ok()?))
+        Some((name, us.parse().ok()?))
     });
-    let tiles: Vec<(Tile, f64)> = measured.collect();
-    (!tiles.is_empty() && plan.mainloop() == Mainloop::Sm90a).then_some(Measured { shape, plan, tiles })
+    let named: Vec<(&str, f64)> = named.collect();
+    let least = named.iter().map(|(_, us)| *us).fold(f64::INFINITY, f64::min);
+    let known = |(name, us)| fitting.iter().find(|tile| tile.to_string() == name).map(|tile| (*tile, us));
+    let tiles: Vec<(Tile, f64)> = named.into_iter().filter_map(known).collect();
+    (!tiles.is_empty() && plan.mainloop() == Mainloop::Sm90a).then_some(Measured { shape, plan, tiles, least })
 }
 
 /// Every line of a file.

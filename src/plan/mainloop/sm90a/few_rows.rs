@@ -63,14 +63,14 @@ const AGAIN: f64 = 0.16;
 const TAKEN_IN: f64 = 141.0;
 const SINGLE: f64 = 1.06;
 /// Multiply-adds a nanosecond of one multiprocessor beside so many copies.
-const PRODUCTS: f64 = 3100.0;
+pub(super) const PRODUCTS: f64 = 3100.0;
 /// Nanoseconds of a launch; nanoseconds of the exchange of sums for each doubling of parts; and the bytes a nanosecond
 /// of received sums.
-const LAUNCH: f64 = 1400.0;
+pub(super) const LAUNCH: f64 = 1400.0;
 const EXCHANGE: f64 = 100.0;
 const EXCHANGED: f64 = 24.0;
 /// Cycles a nanosecond, for epilogues.
-const CLOCK: f64 = 1.75;
+pub(super) const CLOCK: f64 = 1.75;
 /// Factor for tiles that reach beyond the rows, for the square of the share of their lines that does: copies of lines
 /// outside of the matrix are no faster than others.
 const PADDED: f64 = 2.0;

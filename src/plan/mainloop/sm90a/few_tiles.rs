@@ -7,7 +7,7 @@
 //! how long blocks exchange sums. Its constants follow from times on an H200 (`docs/measurements/0064-few-tiles.md`).
 
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, NANOSECONDS};
-use crate::plan::mainloop::sm90a::few_rows::{self, deep, high};
+use crate::plan::mainloop::sm90a::few_rows::{self, CLOCK, LAUNCH, PRODUCTS, deep, high};
 use crate::plan::{Tile, TileShape};
 use crate::problem::{Operation, Shape};
 use crate::target::{Gpu, GpuModel};
@@ -63,19 +63,14 @@ const fn memory(gpu: GpuModel) -> f64 {
     }
 }
 const L2: f64 = 12_000.0;
-/// Bytes a nanosecond that one multiprocessor takes in, and its multiply-adds.
+/// Bytes a nanosecond that one multiprocessor takes in.
 const TAKEN_IN: f64 = 115.0;
-const PRODUCTS: f64 = 3100.0;
 /// Factors for blocks of a cluster that share what they fetch, and for eight that share K.
 const TIED: f64 = 1.08;
 const EIGHT: f64 = 1.2;
-/// Nanoseconds of a launch; nanoseconds of the exchange of sums for each doubling of parts; and the bytes a nanosecond of
-/// received sums.
-const LAUNCH: f64 = 1400.0;
+/// Nanoseconds of the exchange of sums for each doubling of parts, and the bytes a nanosecond of received sums.
 const EXCHANGE: f64 = 60.0;
 const EXCHANGED: f64 = 28.0;
-/// Cycles a nanosecond, for epilogues.
-const CLOCK: f64 = 1.75;
 
 /// Factor for a ring of few stages, which runs empty.
 const fn hurried(stages: usize) -> f64 {
