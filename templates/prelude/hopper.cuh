@@ -25,6 +25,17 @@ DEVICE void mbarrier_arrive_if(bool arrives, u32 barrier) {
 DEVICE void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
+{% if scaled %}// Copies four bytes without registers, or writes zero without reading.
+DEVICE void copy_async_word(u32 to, const void* from, bool reads) {
+    asm volatile("{\n.reg .pred skips;\nsetp.eq.b32 skips, %2, 0;\ncp.async.ca.shared.global [%0], [%1], 4, skips;\n}"
+                 ::"r"(to), "l"(from), "r"(int(reads)) : "memory");
+}
+// Arrives when the copies without registers that this thread has begun are complete.
+DEVICE void mbarrier_arrive_behind_copies(u32 barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
+DEVICE void prefetch_l2(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from) : "memory"); }
+{% endif -%}
 // Makes the current phase wait for `bytes` more bytes, without arriving.
 DEVICE void mbarrier_expect_tx(u32 barrier, u32 bytes) {
     asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");

@@ -216,13 +216,18 @@ fn scaled_blocks(mainloop: Mainloop) {
         [Blocks::groups(128), Blocks::groups(128)],
         [Blocks::squares(128), Blocks::groups(128)],
         [Blocks::squares(128), Blocks::squares(128)],
+        // Of several panels, and of other formats.
+        [Blocks::groups(256), Blocks::squares(128).scales_as(BF16)],
+        [Blocks::squares(256).scales_as(F16), Blocks::groups(256).scales_as(F16)],
     ];
     let [epilogue, plain] = epilogues();
-    for blocks in pairs {
+    for (i, blocks) in pairs.into_iter().enumerate() {
         for shape in [SHAPES[0], SHAPES[1], Shape::new(129, 77, 208), Shape::new(72, 80, 0)] {
             Case::new(&Gemm::block_scaled([E4M3, E4M3], TN, blocks, &epilogue).mainloop(mainloop), shape).run();
         }
-        let gemm = Gemm::block_scaled([E5M2, E4M3], TN, blocks, &plain).mainloop(mainloop);
+        // What is fetched before earlier kernels end.
+        let constant = Side::ALL.into_iter().filter(|side| (i % 2 == 0) == (*side == Side::B) || i == 3);
+        let gemm = Gemm::block_scaled([E5M2, E4M3], TN, blocks, &plain).mainloop(mainloop).constant_operands(constant);
         Case::new(&gemm, Shape::new(300, 200, 656).batched(2)).run();
     }
 }

@@ -128,6 +128,7 @@ DEVICE void clear_ring() {
     __syncthreads();
 }
 
+{% if scaled %}{% include "mainloop/sm90a/scales.cuh" %}{% endif -%}
 {% include "mainloop/sm90a/produce.cuh" %}
 {% if tile_reductions %}{% include "mainloop/sm90a/announce.cuh" %}{% endif -%}
 {% if operand_sums %}{% include "mainloop/sm90a/sums.cuh" %}
@@ -330,7 +331,7 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
             mbarrier_wait(shared + TURN + {% if reductions %}fresh(group){% else %}group{% endif %} * 8, turn_parity);
             turn_parity ^= 1;
         }
-        multiply({% if scaled %}p, tiles.tile, {% endif %}acc, at, {# -#}
+        multiply(acc, at, {# -#}
                  {% if residues %}blocks_of(p, tiles.of){% else %}blocks{% endif %}, group, [](u32) {});
         // The other consumer's tile is the one behind this.
         if constexpr (PING_PONG)
@@ -366,10 +367,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     }
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; ++i) {
-            mbarrier_init(shared + FULL + i * 8, 1);
+            mbarrier_init(shared + FULL + i * 8, 1{% if scaled %} + 32{% endif %});
             mbarrier_init(shared + EMPTY + i * 8,
-                          {% if operand_sums %}((PING_PONG ? 1 : CONSUMERS) + 1) * CLUSTER
-                          {% else %}(PING_PONG ? 1 : CONSUMERS) * {{ fetchers }}{% endif %});
+                          {% if operand_sums %}((PING_PONG ? 1 : CONSUMERS){% if scaled %} * 4{% endif %} + 1) * CLUSTER
+                          {% else %}(PING_PONG ? 1 : CONSUMERS){% if scaled %} * 4{% endif %} * {{ fetchers }}{% endif %});
         }
         for (int i = 0; i < 2; ++i) {
             mbarrier_init(shared + TURN + i * 8, 1);
@@ -422,7 +423,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     if (warp < 4) {
         if constexpr (CONSUMERS == 2) setmaxnreg_dec<PRODUCER_REGISTERS>();
         if (warp == 0) {
-            if (elect_one()) produce(p, Tiles());
+            {% if scaled %}produce(p, Tiles(), threadIdx.x);{% else %}if (elect_one()) produce(p, Tiles());{% endif %}
         } else if (warp == 1) {
             if constexpr (HANDS_ON || VECTOR_BYTES > 0) stage_vectors(p, Tiles(), threadIdx.x % 32);
         {% if operand_sums %}} else if (warp == 3) {

@@ -1,24 +1,26 @@
 // ---- consumers ----
 // acc = A * B over the tile, or over this consumer's rows of it. `meanwhile` runs under the first blocks of K.
-{% if scaled %}{% include "mainloop/sm90a/scales.cuh" %}{% endif -%}
-template <class F> DEVICE void multiply({% if scaled %}const Params& p, const TileOrigin& tile, {% endif %}{# -#}
-                                        {{ accumulator }} (&acc)[BLOCKS_M][{{ multiplied }} / 2], PipelineState& at, u32 blocks,
+template <class F> DEVICE void multiply({{ accumulator }} (&acc)[BLOCKS_M][{{ multiplied }} / 2], PipelineState& at, u32 blocks,
                                         u32 group, F meanwhile) {
     const u32 shared = shared_address(shared_memory);
     const int thread = threadIdx.x & 127;
     auto release = [&](u32 stage, bool releases) {
         const u32 barrier = shared + EMPTY + stage * 8;
-        if constexpr ({{ fetchers }} == 1) mbarrier_arrive_if(releases && thread == 0, barrier);
+{% if scaled %}        // Every warp has read its scales.
+        const int lane = thread & 31;
+        __syncwarp();
+        if constexpr ({{ fetchers }} == 1) mbarrier_arrive_if(releases && lane == 0, barrier);
+        else mbarrier_arrive_cluster_if(releases && lane < CLUSTER, barrier, lane);
+{% else %}        if constexpr ({{ fetchers }} == 1) mbarrier_arrive_if(releases && thread == 0, barrier);
         else mbarrier_arrive_cluster_if(releases && thread < CLUSTER, barrier, thread);
-    };
+{% endif %}    };
 {% if promotes %}    // The tensor cores keep 13 bits of a sum, so they compute short sums, one for each panel. These are added
     // up here while the other consumer's products run.
     float part[BLOCKS_M][BN / 2];
     u32 block = 0;
-{% if scaled %}    const int row = tile.row + (PING_PONG ? 0 : group * WARPGROUP_ROWS) + thread / 32 * 16 + thread % 32 / 4;
-    const int column = tile.column + thread % 4 * 2;
-    PanelScales scales, next;
-    next.load(p, tile, row, column, 0);
+{% if scaled %}    const int row = (PING_PONG ? 0 : group * WARPGROUP_ROWS) + thread / 32 * 16 + thread % 32 / 4;
+    const int column = thread % 4 * 2;
+    PanelScales scales;
 {% endif %}#pragma unroll 1
     do {
         mbarrier_wait(shared + FULL + at.stage * 8, at.parity);
@@ -33,12 +35,15 @@ template <class F> DEVICE void multiply({% if scaled %}const Params& p, const Ti
 #pragma unroll
                 for (int m = 0; m < BLOCKS_M; ++m) wgmma_mma(part[m], a + (m * 512 + step * 2), b + step * 2, step != 0);
             wgmma_commit();
-{% if scaled %}            scales = next;
-            next.load(p, tile, row, column, (block * PANELS + panel + 1) * {{ panel_terms }});
-{% endif %}            wgmma_wait<0>();
+{% if scaled %}            const u32 panel_scales = AT_SCALES + at.stage * SCALE_BYTES + panel * PanelScales::BYTES;
+            scales.load(panel_scales, row);
+            wgmma_wait<0>();
+            if (!PanelScales::BY_COLUMNS && panel == PANELS - 1) release(at.stage, true);
+            scales.add(acc, part, panel_scales, column);
+            if (PanelScales::BY_COLUMNS && panel == PANELS - 1) release(at.stage, true);
+{% else %}            wgmma_wait<0>();
             if (panel == PANELS - 1) release(at.stage, true);
-{% if scaled %}            scales.add(acc, part);
-{% else %}#pragma unroll
+#pragma unroll
             for (int i = 0; i < BLOCKS_M * (BN / 2); ++i) acc[i / (BN / 2)][i % (BN / 2)] += part[i / (BN / 2)][i % (BN / 2)];
 {% endif %}        }
         at.advance();

@@ -71,23 +71,33 @@ template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, con
 {% endif -%}
 {% if lockstep %}{% include "mainloop/sm90a/lockstep.cuh" %}
 {% endif -%}
-DEVICE void produce(const Params& p, Tiles tiles) {
+{% if scaled %}// A warp: its first lane fetches the operands, and all lanes fetch scales.
+{% endif -%}
+DEVICE void produce(const Params& p, Tiles tiles{% if scaled %}, int lane{% endif %}) {
     const u32 shared = shared_address(shared_memory);
     {% if not residues %}const {% endif %}u32 blocks = terms_in_blocks(p);
 {% if splits_k %}    const u32 first = p.k > 0 ? share_of(u32(p.k - 1) / BK + 1).first : 0;
 {% endif %}    PipelineState at;
     bool more = tiles.advance(p);
 {% if residues %}    blocks = blocks_of(p, tiles.of);
+{% endif %}{% if scaled %}    StageScales scales;
 {% endif %}    u32 block = 0;
     if constexpr (CONSTANT_A || CONSTANT_B) {
-        // The constant operand does not depend on earlier kernels: the ring is filled with it while they still run.
+{% if scaled %}        scales.start(p, tiles.tile, lane);
+{% endif %}        // The constant operand does not depend on earlier kernels: the ring is filled with it while they still run.
         const u32 ahead = !more || p.k == 0 ? 0 : blocks < STAGES ? blocks : STAGES;
         for (u32 i = 0; i < ahead; ++i) {
-            mbarrier_arrive_expect_tx(shared + FULL + i * 8, STAGE_BYTES);
+{% if scaled %}            if (lane > 0) break;
+{% endif %}            mbarrier_arrive_expect_tx(shared + FULL + i * 8, STAGE_BYTES);
             fetch_stage<CONSTANT_A, CONSTANT_B>(p, tiles, i, {% if splits_k %}first + {% endif %}i);
         }
         wait_for_earlier_kernels();
-        for (u32 i = 0; i < ahead; ++i) fetch_stage<!CONSTANT_A, !CONSTANT_B>(p, tiles, i, {% if splits_k %}first + {% endif %}i);
+        for (u32 i = 0; i < ahead; ++i) {% if scaled %}{
+            scales.fetch(p, i, lane);
+            if (lane == 0) fetch_stage<!CONSTANT_A, !CONSTANT_B>(p, tiles, i, i);
+        }
+        {% else %}fetch_stage<!CONSTANT_A, !CONSTANT_B>(p, tiles, i, {% if splits_k %}first + {% endif %}i);
+        {% endif -%}
         at.skip(ahead);
         block = ahead;
     } else {
@@ -95,18 +105,24 @@ DEVICE void produce(const Params& p, Tiles tiles) {
     }
 {% if lockstep %}    Step step;
 {% endif %}    for (; more; more = tiles.advance(p)) {
-{% if lockstep %}        step.take(p);
+{% if lockstep %}        {% if scaled %}if (lane == 0) {% endif %}step.take(p);
 {% endif %}{% if residues %}        blocks = blocks_of(p, tiles.of);
+{% endif %}{% if scaled %}        if (block == 0) scales.start(p, tiles.tile, lane);
 {% endif %}#pragma unroll 1
         for (; block < blocks; ++block) {
             mbarrier_wait(shared + EMPTY + at.stage * 8, at.parity ^ 1);
-            mbarrier_arrive_expect_tx(shared + FULL + at.stage * 8, p.k > 0 ? STAGE_BYTES : 0);
+{% if scaled %}            scales.fetch(p, at.stage, lane);
+            if (lane > 0) {
+                at.advance();
+                continue;
+            }
+{% endif %}            mbarrier_arrive_expect_tx(shared + FULL + at.stage * 8, p.k > 0 ? STAGE_BYTES : 0);
             if (p.k > 0) fetch_stage<true, true>(p, tiles, at.stage, {% if splits_k %}first + {% endif %}block);
             at.advance();
         }
         block = 0;
     }
-{% if lockstep %}    step.leave(p);
+{% if lockstep %}    {% if scaled %}if (lane == 0) {% endif %}step.leave(p);
 {% endif %}    // A block must not exit while arrivals from the other blocks of its cluster are on their way to its barriers. All
     // have arrived when every stage is empty. A barrier of the cluster would have to release them, which fences the device.
     if constexpr ({{ fetchers }} > 1)

@@ -2,6 +2,7 @@
 
 use crate::ir::Order;
 use crate::plan::Tile;
+use crate::plan::mainloop::sm90a::operand_maps::panel_terms;
 use crate::problem::Operation;
 use serde::Serialize;
 
@@ -15,6 +16,24 @@ pub(in crate::plan) fn stage_bytes(tile: &Tile, operation: Operation, bk: usize)
         _ => tile.multiplied_columns(),
     };
     (tile.bm + b_columns) * bk * operation.dtype().size()
+}
+
+/// Columns of a tile that share a scale, if a block of scales has more than one.
+pub(super) const SCALED_COLUMNS: usize = 64;
+
+/// Bytes of the scales along K of a stage's panels.
+pub(in crate::plan) fn scale_bytes(tile: &Tile, operation: Operation, bk: usize) -> usize {
+    if operation.widened().is_some() {
+        return 0; // a copy, which has them already, is multiplied
+    }
+    let [a, b] = operation.scales();
+    let rows = if a.is_some() { tile.bm } else { 0 };
+    let columns = match b {
+        Some(blocks) if blocks.lines == 1 => tile.bn,
+        Some(_) => tile.bn.div_ceil(SCALED_COLUMNS),
+        None => 0,
+    };
+    bk / panel_terms(operation.dtype()) * ((rows + columns) * size_of::<f32>()).next_multiple_of(16)
 }
 
 /// What lies in shared memory, in this order.
@@ -37,13 +56,15 @@ pub enum SharedRegion {
     Sums,
     /// The sums that a consumer receives from the blocks that share K with its own.
     Partials,
+    /// The scales along K of a stage, in `f32`: one for each row of a tile, and one for each of its columns or for every 64.
+    Scales,
     /// Barriers.
     Barriers,
 }
 
 impl SharedRegion {
     /// All of them, in their order.
-    pub const ALL: [SharedRegion; 9] = [
+    pub const ALL: [SharedRegion; 10] = [
         SharedRegion::Stages,
         SharedRegion::Stores,
         SharedRegion::Loads,
@@ -52,6 +73,7 @@ impl SharedRegion {
         SharedRegion::Parts,
         SharedRegion::Sums,
         SharedRegion::Partials,
+        SharedRegion::Scales,
         SharedRegion::Barriers,
     ];
 
@@ -68,13 +90,14 @@ impl SharedRegion {
             SharedRegion::Parts => [None, None],
             SharedRegion::Sums => [Some("SUM_BYTES"), Some("AT_SUMS")],
             SharedRegion::Partials => [Some("PARTIAL_BYTES"), Some("AT_PARTIALS")],
+            SharedRegion::Scales => [Some("SCALE_BYTES"), Some("AT_SCALES")],
             SharedRegion::Barriers => [None, Some("AT_BARRIERS")],
         }
     }
 
     /// What its offset is a multiple of, beyond where the region before it ends.
     const fn alignment(self) -> usize {
-        if let SharedRegion::Partials = self { 16 } else { 1 }
+        if let SharedRegion::Partials | SharedRegion::Scales = self { 16 } else { 1 }
     }
 }
 
@@ -107,14 +130,14 @@ impl SharedLayout {
 
     /// The names and values of the template's constants.
     pub(in crate::plan) fn constants(&self) -> Vec<(&'static str, usize)> {
-        use SharedRegion::{Barriers, Bits, Loads, Partials, Stores, Sums, Vectors};
+        use SharedRegion::{Barriers, Bits, Loads, Partials, Scales, Stores, Sums, Vectors};
         let bytes = |region: SharedRegion| region.names()[0].map(|name| (name, self.of(region).bytes));
         let at = |region: SharedRegion| region.names()[1].map(|name| (name, self.of(region).at));
         let always = [Loads, Stores, Bits, Vectors].into_iter().filter_map(bytes);
         let always =
             always.chain([Stores, Loads, Vectors, Bits, Barriers].into_iter().filter_map(at)).chain([("AT_END", self.end())]);
         // Few kernels have these.
-        let others = [Partials, Sums].into_iter().filter(|region| self.of(*region).bytes > 0);
+        let others = [Partials, Sums, Scales].into_iter().filter(|region| self.of(*region).bytes > 0);
         always.chain(others.flat_map(|region| bytes(region).into_iter().chain(at(region)))).collect()
     }
 }
@@ -154,7 +177,7 @@ impl Sizes {
     /// The elements of a region.
     fn count(&self, region: SharedRegion, Rings { stages, load_stages, store_buffers, chunk_rings }: Rings) -> usize {
         match region {
-            SharedRegion::Stages => stages,
+            SharedRegion::Stages | SharedRegion::Scales => stages,
             SharedRegion::Stores => chunk_rings * store_buffers,
             SharedRegion::Loads => chunk_rings * load_stages,
             // One is filled while the other is read.

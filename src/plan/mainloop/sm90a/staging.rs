@@ -12,7 +12,7 @@ use crate::ir::axes::M;
 use crate::plan::epilogue::operand_sums::lines;
 use crate::plan::mainloop::patches;
 use crate::plan::mainloop::sm90a::operand_maps::operand_maps;
-use crate::plan::mainloop::sm90a::smem::{BARRIER, SharedLayout, SharedRegion, Sizes, stage_bytes};
+use crate::plan::mainloop::sm90a::smem::{BARRIER, SharedLayout, SharedRegion, Sizes, scale_bytes, stage_bytes};
 use crate::plan::{
     ArgumentRuns, InstrKind, MapSource, Parts, Phase, Program, Schedule, Swizzle, TMA_UNIT, TensorMap, Tile, TileShape,
     lies_along_columns,
@@ -283,6 +283,7 @@ impl Staging {
                 // The fix-up of one tile's sums runs while the next tile's are taken.
                 SharedRegion::Sums => 4 * lines(&program.sums, tile).iter().sum::<usize>(),
                 SharedRegion::Partials => (tile.parts() - 1) * tile.consumer_rows() * tile.bn * size_of::<f32>(),
+                SharedRegion::Scales => scale_bytes(tile, operation, bk),
                 SharedRegion::Barriers => BARRIER,
             });
             let reduces = program.reductions.iter().any(|reduction| !reduction.is_total(tile));
