@@ -17,9 +17,9 @@ use postlude::build::recipes::{self, Mask, Norm};
 use postlude::cudarc::driver::sys::CUevent_flags;
 use postlude::cudarc::driver::{CudaSlice, CudaStream};
 use postlude::device::{Device, DeviceArgs};
-use postlude::plan::Tile;
 use postlude::prelude::*;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use support::Result;
 
 const ELEMENTS: usize = 1 << 26;
@@ -93,57 +93,72 @@ fn matrices(d: DType) -> Result<Vec<(Case, Shape)>> {
     ])
 }
 
+/// What is measured: a case, its shape, and its kernel.
+struct Job {
+    case: Arc<Case>,
+    d: DType,
+    shape: Shape,
+    gemm: Gemm,
+}
+
 fn run(device: &Device, args: &[String], rounds: usize) -> Result<()> {
     let stream = device.context().new_stream()?;
     println!("{:<20} {:>5} {:>6} {:>9} {:>9} {:>6}  tile", "", "", "N", "copy", "kernel", "share");
+    let jobs = jobs(device, args)?;
+    compile(device, &jobs);
+    jobs.iter().try_for_each(|job| measure(device, &stream, job, rounds))
+}
+
+/// All that is asked for.
+fn jobs(device: &Device, args: &[String]) -> Result<Vec<Job>> {
     let [tiles, of_rows, of_matrices] = ["--tiles", "--rows", "--matrices"].map(|name| support::has(args, name));
     let [format, length, only] = ["--format", "--n", "--only"].map(|name| support::value(args, name));
-    for d in [F16, BF16].iter().filter(|d| format.is_none_or(|format| *format == d.to_string())) {
-        for case in cases(*d)?.into_iter().filter(|_| !of_matrices) {
+    let mut jobs = Vec::new();
+    for d in [F16, BF16].into_iter().filter(|d| format.is_none_or(|format| *format == d.to_string())) {
+        for case in cases(d)?.into_iter().filter(|_| !of_matrices).map(Arc::new) {
             // Sums over M beside rows of 65536 elements have no tile.
             let longest = if case.name == "layer norm, all" { ROWS[3] } else { ROWS[4] };
             let all = ROWS.into_iter().filter(|n| *n <= longest).filter(|n| length.is_none_or(|length| *length == n.to_string()));
             for n in all.filter(|_| only.is_none_or(|only| only == case.name)) {
-                measure_tiles(device, &stream, &case, *d, Shape::matrix(ELEMENTS / n, n), tiles, rounds)?;
+                jobs.extend(kernels(device, &case, d, Shape::matrix(ELEMENTS / n, n), tiles)?);
             }
         }
-        let matrices = matrices(*d)?.into_iter().filter(|_| !of_rows);
+        let matrices = matrices(d)?.into_iter().filter(|_| !of_rows);
         for (case, shape) in matrices.filter(|(case, _)| only.is_none_or(|only| case.name.starts_with(&**only))) {
-            measure_tiles(device, &stream, &case, *d, shape, tiles, rounds)?;
+            jobs.extend(kernels(device, &Arc::new(case), d, shape, tiles)?);
         }
     }
-    Ok(())
+    Ok(jobs)
 }
 
-/// Measures the tile of the plan, or all that fit the kernel that is the plan.
-fn measure_tiles(
-    device: &Device,
-    stream: &Arc<CudaStream>,
-    case: &Case,
-    d: DType,
-    shape: Shape,
-    tiles: bool,
-    rounds: usize,
-) -> Result<()> {
+/// The kernel of the plan, or one for each tile that fits.
+fn kernels(device: &Device, case: &Arc<Case>, d: DType, shape: Shape, tiles: bool) -> Result<Vec<Job>> {
     let gemm = Gemm::pointwise(d, Order::RowMajor, &case.epilogue);
+    let job = |gemm: Gemm| Job { case: case.clone(), d, shape, gemm };
     if !tiles {
-        return measure(device, stream, case, d, shape, &gemm, rounds);
+        return Ok(vec![job(gemm)]);
     }
     let plan = gemm.kernel_plan(device.target(), device.multiprocessors(), shape)?;
-    let candidates: Vec<Tile> = plan.choice.candidates().map(|(tile, _)| tile).collect();
-    candidates.into_iter().try_for_each(|tile| measure(device, stream, case, d, shape, &gemm.clone().tile(tile), rounds))
+    Ok(plan.choice.candidates().map(|(tile, _)| job(gemm.clone().tile(tile))).collect())
 }
 
-fn measure(
-    device: &Device,
-    stream: &Arc<CudaStream>,
-    case: &Case,
-    d: DType,
-    shape: Shape,
-    gemm: &Gemm,
-    rounds: usize,
-) -> Result<()> {
-    let plan = gemm.plan(device, shape)?;
+/// Compiles all kernels at once, so that their plans find them in the cache. A failure shows when its kernel is measured.
+fn compile(device: &Device, jobs: &[Job]) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let _ = job.gemm.plan(device, job.shape);
+                }
+            });
+        }
+    });
+}
+
+fn measure(device: &Device, stream: &Arc<CudaStream>, job: &Job, rounds: usize) -> Result<()> {
+    let Job { case, d, shape, gemm } = job;
+    let plan = gemm.plan(device, *shape)?;
     let elements = shape.m * shape.n * shape.batch;
     let mut memory: Vec<(String, DType, bool, CudaSlice<u8>)> = Vec::new();
     for argument in case.epilogue.arguments() {
@@ -157,7 +172,7 @@ fn measure(
     let reads = memory.iter().filter(|(_, _, written, bytes)| !written && bytes.len() == 2 * elements).count() + 1;
     assert_eq!(reads, case.reads, "{}", case.epilogue);
     let mut launch = || -> Result<()> {
-        let mut args = DeviceArgs::new().input("a", Tensor::of_device_bytes(d, &a));
+        let mut args = DeviceArgs::new().input("a", Tensor::of_device_bytes(*d, &a));
         for (name, dtype, written, bytes) in &mut memory {
             args = match written {
                 true => args.output(name, Tensor::of_device_bytes(*dtype, bytes)),
