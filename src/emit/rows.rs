@@ -95,6 +95,8 @@ pub(super) struct Rows {
     strip_stores: Vec<VectorStore>,
     /// Whether the threads that share a row hold it.
     holds_rows: bool,
+    /// Whether they widen it again for each stage.
+    renews: bool,
     /// Whether anything is reduced over all rows and columns before the visit.
     whole: bool,
     /// Whether a tile has a band of columns, instead of all.
@@ -106,6 +108,7 @@ impl Rows {
         let stages = stages(plan, printer);
         let whole = stages.iter().any(|stage| stage.whole);
         let [row_stores, strip_stores] = [true, false].map(|with_rows| stores(plan, printer, with_rows));
-        Rows { stages, row_stores, strip_stores, holds_rows: plan.tile.holds_rows(), whole, bands: plan.program.band.is_some() }
+        let [holds_rows, renews] = [plan.tile.holds_rows(), plan.renews_rows()];
+        Rows { stages, row_stores, strip_stores, holds_rows, renews, whole, bands: plan.program.band.is_some() }
     }
 }

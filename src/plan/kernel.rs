@@ -204,6 +204,11 @@ impl KernelPlan {
         Workspace::of(&Publishing { program, tile, strip, shape, blocks, lockstep, shared_sums })
     }
 
+    /// Whether threads widen rows that they hold again for each stage.
+    pub(crate) fn renews_rows(&self) -> bool {
+        self.tile.rules().renews_rows(&self.tile, &self.program, self.operation.dtype())
+    }
+
     /// Whether its mainloop reads lines of images from shared memory.
     pub(crate) fn reads_bands(&self) -> bool {
         self.tile.rules().reads_bands()

@@ -22,7 +22,15 @@ struct Held {
 {% endif %}            fetched[v] = epilogue_fetch(p, t, s);
         }
     }
-    DEVICE void widen_strip(Accum (&acc)[STRIP], int v) const {
+{% if renews %}    // What a stage has widened is not kept for the next.
+    DEVICE void renewed() {
+#pragma unroll
+        for (int v = 0; v < VISITS; ++v) {
+            renew(raw[v]);
+{% for load in fetches %}            renew(fetched[v].{{ load.value }});
+{% endfor %}        }
+    }
+{% endif %}    DEVICE void widen_strip(Accum (&acc)[STRIP], int v) const {
 #pragma unroll
         for (int e = 0; e < STRIP; ++e)
             acc[e] = widen({% if packed_accumulator %}raw[v].elements[e]

@@ -65,7 +65,9 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
 {% endif %}#pragma unroll
         for (int i = 0; i < TOGETHER; ++i)
             epilogue_reduce_{{ stage.number }}(p, t, rows[i], {tile.row + batch + i * AT_ONCE + first, lane}, turn);
-{% endfor %}{% if cluster_size > 1 %}        arrive_at_cluster();
+{% if renews %}#pragma unroll
+        for (int i = 0; i < TOGETHER; ++i) held[i].renewed();
+{% endif %}{% endfor %}{% if cluster_size > 1 %}        arrive_at_cluster();
 {% endif %}#pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
             const int row = tile.row + batch + i * AT_ONCE + first;

@@ -1,12 +1,13 @@
-{% if hopper %}// ---- rows: a quad of lanes holds the row of a tile, and each of its lanes gets the result ----
-template <class M> DEVICE typename M::State combine_row(const typename M::State& s, int&) { return fold_lanes<M, 1, 4>(s); }
-// Hides from the compiler how values came about. It then computes again what follows from them and an accumulator, instead of
-// keeping it for all accumulators until the next stage needs it: cheap values are not worth the registers.
+{% if hopper or renews %}// Hides from the compiler how values came about. It then computes again what follows from them, instead
+// of keeping it for all elements until the next stage needs it: cheap values are not worth the registers.
 template <class T> DEVICE void renew(T& values) {
     u32* const words = reinterpret_cast<u32*>(&values);
 #pragma unroll
     for (int i = 0; i < int(sizeof(T) / 4); ++i) asm volatile("" : "+r"(words[i]));
 }
+{% endif -%}
+{% if hopper %}// ---- rows: a quad of lanes holds the row of a tile, and each of its lanes gets the result ----
+template <class M> DEVICE typename M::State combine_row(const typename M::State& s, int&) { return fold_lanes<M, 1, 4>(s); }
 {% else %}// ---- rows: combines the states of threads that share a row, or the block, so that each of them has the result ----
 extern __shared__ __align__(16) u8 smem[];
 

@@ -54,6 +54,8 @@ fn without_assembly(text: &str) -> String {
         let instruction = quoted.next().unwrap_or_default().split([' ', ';', '\\']).next().unwrap_or_default();
         // The text between the quotes of two constraints begins with an operand in parentheses.
         let operands = quoted.skip(2).step_by(2).filter_map(|after| operand(after.trim_start()));
+        // An empty one only hides a value from the compiler.
+        let instruction = if instruction.is_empty() { "nothing" } else { instruction };
         let name: String = instruction.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
         out += &format!("ptx::{name}({});", operands.collect::<Vec<_>>().join(", "));
         rest = behind;

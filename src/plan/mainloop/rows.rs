@@ -204,6 +204,14 @@ impl Rules for Rows {
         Unit::of_strips(tile, group)
     }
 
+    /// Those of bf16, which the compiler would keep as they are widened, in twice the registers. With more stages, and where sums
+    /// over M take registers, that was slower (docs/measurements/0065-long-rows.md).
+    fn renews_rows(&self, tile: &Tile, program: &Program, dtype: DType) -> bool {
+        let loads = || program.loads_of(Phase::Visit).any(|(_, _, operand)| operand.dtype == DType::BF16);
+        let has_any = dtype == DType::BF16 || loads();
+        has_any && tile.holds_rows() && program.stages.len() <= MOST_RENEWED && program.reductions.is_empty()
+    }
+
     fn copies(&self, tile: &Tile, strip: usize, _: bool) -> Copies {
         let [group, span, together, _] = own(tile);
         let visits = span / (group * strip).max(1);
@@ -252,6 +260,8 @@ const MOST_THREADS: usize = 1024;
 /// (docs/measurements/0063-groups-in-clusters.md).
 const BUSY: usize = 512;
 const SPILLED: u32 = 16;
+/// The most stages for which rows are widened again.
+const MOST_RENEWED: usize = 2;
 /// Blocks that may share a row, and threads of each.
 const CLUSTERS: [usize; 2] = [8, 4];
 const MOST_OF_CLUSTER: usize = 256;

@@ -9,7 +9,7 @@ use crate::ir::{Operand, Order};
 use crate::plan::code::{Copies, Price, Priced};
 use crate::plan::epilogue::reduce::Unit;
 use crate::plan::request::TileRequest;
-use crate::plan::{Preferences, Reason};
+use crate::plan::{Preferences, Program, Reason};
 use crate::problem::{Operation, Shape};
 use crate::target::{Gpu, Target};
 
@@ -227,6 +227,11 @@ pub(in crate::plan) trait Rules: Sync {
 
     /// Whether a kernel that uses what rows or matrices come to holds these.
     fn holds_rows(&self, _tile: &Tile) -> bool {
+        false
+    }
+
+    /// Whether its threads widen rows that they hold again for each stage. The accumulator has a format.
+    fn renews_rows(&self, _tile: &Tile, _program: &Program, _dtype: DType) -> bool {
         false
     }
 
