@@ -205,7 +205,7 @@ impl Rules for Rows {
     }
 
     /// Those of bf16, which the compiler would keep as they are widened, in twice the registers. With more stages, and where sums
-    /// over M take registers, that was slower (docs/measurements/0065-long-rows.md).
+    /// over M take registers, that was slower (docs/measurements/0066-long-rows.md).
     fn renews_rows(&self, tile: &Tile, program: &Program, dtype: DType) -> bool {
         let loads = || program.loads_of(Phase::Visit).any(|(_, _, operand)| operand.dtype == DType::BF16);
         let has_any = dtype == DType::BF16 || loads();
