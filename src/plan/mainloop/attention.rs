@@ -10,7 +10,7 @@ use super::rules::{Asked, Number, Rules, Tried, first_broken};
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
 use crate::plan::Reason;
-use crate::plan::code::{Price, Priced};
+use crate::plan::code::{Copied, Copies, Price, Priced};
 use crate::plan::epilogue::reduce::Unit;
 use crate::plan::request::TileRequest;
 use crate::problem::{Operation, Shape};
@@ -188,10 +188,14 @@ impl Rules for Attention {
         format!(", {stages} blocks of {keys} keys of {width} elements, {} warps{multiplied}", tile.threads / 32)
     }
 
+    fn copies(&self, of: &Copied<'_>) -> Copies {
+        of.by_slabs([(of.tile.threads / 32).max(1), 1], self.memory(of.tile, of.operation.dtype())[1])
+    }
+
     fn price(&self, of: &Priced<'_>) -> Price {
-        let [keys, _, width] = own(of.tile);
-        let products = keys * (width + of.tile.bn);
-        Price { kernel: 420.0 + 0.012 * products as f64, thousand: 97.0, store: 49.0, word: 147.0, sum: 0.0 }
+        let [keys, _, width] = own(of.copied.tile);
+        let products = keys * (width + of.copied.tile.bn);
+        Price { kernel: 140.0 + 0.0358 * products as f64, thousand: 152.0, load: 162.0, store: 68.2, reduction: 167.0, sum: 0.0 }
     }
 
     fn memory(&self, tile: &Tile, dtype: DType) -> [usize; 2] {

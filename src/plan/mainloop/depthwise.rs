@@ -8,7 +8,7 @@ use super::direct::{self, waves};
 use super::rules::{Asked, Number, Rules, Tried, first_broken};
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
-use crate::plan::code::{Copies, Price, Priced, widening};
+use crate::plan::code::{Copied, Copies, Price, Priced, widening};
 use crate::plan::request::TileRequest;
 use crate::problem::{GradientOf, Operation, Patches};
 
@@ -53,7 +53,7 @@ fn time(patches: &Patches, run: usize, strip: usize, widening: usize) -> f64 {
     let [height, width] = patches.convolution.measures().window;
     let places = 2 * if height == 1 { 1 } else { 2 + height % 2 };
     let (widened, products) = (direct::pixels_under(patches, run) * widening, run * width);
-    (places * strip) as f64 * (0.4 * widened as f64 + 1.46 * products as f64)
+    (places * strip) as f64 * (0.0748 * widened as f64 + 1.36 * products as f64)
 }
 
 /// The tiles for a convolution, with estimates that compare them.
@@ -139,8 +139,9 @@ impl Rules for Depthwise {
     }
 
     fn price(&self, of: &Priced<'_>) -> Price {
-        let pixels = patches_of(of.operation).map_or(0.0, |patches| time(&patches, own(of.tile)[0], of.strip, of.widening(0)));
-        Price { kernel: 69.0 + pixels, thousand: 243.0, store: 34.0, word: 114.0, sum: 0.0 }
+        let pixels = patches_of(of.copied.operation)
+            .map_or(0.0, |patches| time(&patches, own(of.copied.tile)[0], of.copied.strip, of.widening(0)));
+        Price { kernel: 115.0 + pixels, thousand: 152.0, load: 0.0, store: 71.8, reduction: 128.0, sum: 0.0 }
     }
 
     fn memory(&self, tile: &Tile, dtype: DType) -> [usize; 2] {
@@ -156,9 +157,8 @@ impl Rules for Depthwise {
         own(tile)[0] * 8
     }
 
-    fn copies(&self, tile: &Tile, strip: usize, _: bool) -> Copies {
-        let [run, _] = own(tile);
-        Copies { visit: strip * run, column: strip, row: run }
+    fn copies(&self, of: &Copied<'_>) -> Copies {
+        Copies { limited: false, ..Copies::of_visits(of.strip, own(of.tile)[0]) }
     }
 
     fn takes_any_channels(&self) -> bool {

@@ -9,7 +9,7 @@ use super::direct;
 use super::rules::{Asked, Number, Rules, Tried, first_broken};
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
-use crate::plan::code::{Copies, Price, Priced};
+use crate::plan::code::{Price, Priced};
 use crate::plan::request::TileRequest;
 use crate::problem::{GradientOf, Operation, Patches, Shape};
 use crate::target::Gpu;
@@ -230,13 +230,13 @@ impl Rules for DepthwiseFilters {
     }
 
     fn price(&self, of: &Priced<'_>) -> Price {
-        let own = Own::of(of.tile);
-        let lines = patches_of(of.operation).map(|patches| Step { patches: &patches, sizes: [1; 2], own }.lines());
+        let own = Own::of(of.copied.tile);
+        let lines = patches_of(of.copied.operation).map(|patches| Step { patches: &patches, sizes: [1; 2], own }.lines());
         let ([under, kept, fresh], Own { vector, run, rows, .. }) = (lines.unwrap_or([1; 3]), own);
         let widened = (rows * under + run) * vector * of.widening(0);
         let loads = ((kept + 2 * fresh) * under + 2 * run) * vector;
         let kernel = 125.0 + 0.25 * widened as f64 + 6.5 * loads as f64;
-        Price { kernel, thousand: 90.0, store: 12.0, word: 150.0, sum: 0.0 }
+        Price { kernel, thousand: 90.0, load: 0.0, store: 12.0, reduction: 150.0, sum: 0.0 }
     }
 
     /// The block's sums, and those of its warps.
@@ -254,10 +254,6 @@ impl Rules for DepthwiseFilters {
     /// Eight columns are the most of a visit.
     fn accumulators(&self, _: &Tile) -> usize {
         8
-    }
-
-    fn copies(&self, _: &Tile, strip: usize, _: bool) -> Copies {
-        Copies { visit: strip, column: strip, row: 1 }
     }
 
     /// The parts of K of one tile of channels after the other's.

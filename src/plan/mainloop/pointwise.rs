@@ -2,10 +2,10 @@
 //! (`templates/mainloop/pointwise.cuh`).
 
 use super::candidates::{self, Candidate, candidate};
-use super::rules::{Asked, Number, Rules, Tried, first_broken, visits_whole_rows};
+use super::rules::{Asked, Number, Rules, Tried, first_broken, visits, visits_whole_rows};
 use super::tall;
 use super::tile::{Tile, TileShape};
-use crate::plan::code::{Price, Priced};
+use crate::plan::code::{Copied, Copies, Price, Priced};
 use crate::plan::request::TileRequest;
 use crate::problem::{Operation, Shape};
 
@@ -70,8 +70,19 @@ impl Rules for Pointwise {
         String::new()
     }
 
-    fn price(&self, _: &Priced<'_>) -> Price {
-        Price { kernel: 88.0, thousand: 78.0, store: 25.0, word: 106.0, sum: 0.0 }
+    /// Windows of a pool are read one after the other.
+    fn copies(&self, of: &Copied<'_>) -> Copies {
+        let Copied { tile, strip, operation, .. } = *of;
+        let most = if operation.pooling().is_some() { 1 } else { (32 / strip).min(8) };
+        Copies::of_visits(strip, visits(tile, strip, tile.bm).min(most))
+    }
+
+    /// Tall tiles have the code of the epilogue twice, with and without edges.
+    fn price(&self, of: &Priced<'_>) -> Price {
+        let of_pool = if of.copied.operation.pooling().is_some() { 59.1 } else { 0.0 };
+        let twice = if of.copied.tile.bm >= 64 { 2.0 } else { 1.0 };
+        let (kernel, thousand) = (83.6 + of_pool, twice * 108.0);
+        Price { kernel, thousand, load: 31.6, store: 25.2, reduction: 127.0, sum: 0.0 }
     }
 
     fn shares_operands(&self) -> bool {
