@@ -214,3 +214,22 @@ impl Rules for Attention {
         Unit::of_warps(tile, 1, strip)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The threads of a block hold each score of its queries once, four lanes those of a query.
+    #[test]
+    fn threads_hold_all_scores() {
+        for Shaped { bm, warps, keys, wgmma, .. } in &SHAPED {
+            let shape = TileShape::Attention { keys: *keys, stages: 2, width: 64, wgmma: *wgmma };
+            let tile = Tile { bm: *bm, bn: 64, shape, threads: 32 * warps, min_blocks: 1 };
+            let [queries, scores] = tile.held_scores().expect("an attention's tile");
+            assert_eq!((queries * tile.threads, 4 * scores), (4 * bm, *keys), "{tile}");
+            assert_eq!(tile.keys_by_wgmma(), wgmma.then_some(*keys), "{tile}");
+        }
+        let other = Tile::pointwise(16, 256, 128);
+        assert_eq!((other.held_scores(), other.keys_by_wgmma()), (None, None));
+    }
+}

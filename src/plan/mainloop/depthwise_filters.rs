@@ -285,3 +285,44 @@ impl Rules for DepthwiseFilters {
         direct::window(operation).into_iter().chain(down).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem::{ConvShape, Convolution};
+
+    /// What a step does, counted one by one.
+    #[test]
+    fn a_step_has_slots_for_what_it_does() {
+        for (stride, dilation) in [(1, 1), (2, 1), (1, 2), (3, 1)] {
+            let shape = ConvShape::new(2, [40, 40, 32], [32, 5, 3]).groups(32).stride([stride; 2]).dilation([dilation; 2]);
+            let convolution = Convolution::new(shape).expect("a convolution");
+            let operation = Operation::ConvolutionGradient { dtype: DType::F32, convolution, of: GradientOf::Filters };
+            let patches = patches_of(operation).expect("the gradient of its filters");
+            for (sizes, vector, run, rows) in [([4, 1], 4, 2, 5), ([8, 2], 2, 4, 3), ([2, 1], 8, 1, 2), ([1, 1], 4, 3, 1)] {
+                let own = Own { vector, lanes: 8, run, rows, window: [5, 3], parts: 1 };
+                let step = Step { patches: &patches, sizes, own };
+                // Columns of the image that windows of the run cover, and lines that the row before has not read.
+                let columns = |pixel: usize| (0..3).map(move |tap| pixel * stride + tap * dilation);
+                let under = (0..run).flat_map(columns).collect::<std::collections::HashSet<_>>().len();
+                let fresh = if dilation == 1 { (0..rows).filter(|row| row + stride >= rows).count() } else { rows };
+                assert_eq!(step.lines(), [under, rows - fresh, fresh], "{shape}, {rows} rows, {run} pixels");
+                let mut slots = 24;
+                for _row in 0..rows {
+                    for _pixel in 0..run {
+                        for _tap in 0..3 {
+                            slots += vector * sizes[1];
+                        }
+                    }
+                }
+                for _pixel in 0..fresh * under + run {
+                    slots += 4;
+                }
+                if sizes[0] < 4 {
+                    slots += vector * (rows * under + run);
+                }
+                assert_eq!(step.slots(), slots, "{shape}, {rows} rows, {run} pixels");
+            }
+        }
+    }
+}
