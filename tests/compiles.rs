@@ -5,9 +5,10 @@
 //! POSTLUDE_COMPILE_SECONDS=280 cargo test --release --test compiles -- --ignored --nocapture estimates
 //! ```
 //!
-//! `POSTLUDE_COMPILE_SEED` is the first seed, `POSTLUDE_COMPILE_THREADS` the number of threads, and `POSTLUDE_COMPILE_MAINLOOP` a
-//! mainloop, if only its kernels count. `POSTLUDE_COMPILE_TIMES` names a file to which each kernel appends a line of JSON. Without
-//! NVRTC these tests say that they are skipped; with `POSTLUDE_REQUIRE_NVRTC=1` they fail instead.
+//! `POSTLUDE_COMPILE_SEED` is the first seed, `POSTLUDE_COMPILE_THREADS` the number of threads, and
+//! `POSTLUDE_COMPILE_MAINLOOP` a mainloop, if only its kernels count. `POSTLUDE_COMPILE_TIMES` names a file to which each
+//! kernel appends a line of JSON. Without NVRTC these tests say that they are skipped; with `POSTLUDE_REQUIRE_NVRTC=1` they
+//! fail instead.
 #![allow(missing_docs, reason = "a test binary")]
 
 #[path = "support/compiler.rs"]
@@ -280,7 +281,8 @@ fn report(found: &[(u64, Result<Compiled, String>)]) {
     let slowest = kernels.iter().map(|(_, kernel)| kernel.seconds).fold(0.0, f64::max);
     let minutes = kernels.iter().map(|(_, kernel)| kernel.seconds).sum::<f64>() / 60.0;
     println!(
-        "{} kernels in {minutes:.1} minutes, {:.1} % within a factor of 2, {} over it, median {median:.2}, worst {worst:.2}, slowest {slowest:.1} s",
+        "{} kernels in {minutes:.1} minutes, {:.1} % within a factor of 2, {} over it, median {median:.2}, worst {worst:.2}, \
+         slowest {slowest:.1} s",
         ratios.len(),
         100.0 * near(&ratios, 1.0),
         ratios.iter().filter(|ratio| **ratio > 2.0).count(),

@@ -59,7 +59,7 @@ pub(super) struct Price {
 }
 
 /// Milliseconds of each issue slot with which a monoid takes an element in. It combines states in several places.
-const SLOT: f64 = 6.2;
+const SLOT: f64 = 6.1;
 
 /// What the copies of an epilogue's code in a kernel depend on.
 #[derive(Clone, Copy)]
@@ -77,6 +77,8 @@ pub(in crate::plan) struct Priced<'a> {
     pub alignment: [usize; 2],
     pub target: Target,
     pub residues: bool,
+    /// Matrices whose sum the accumulator is.
+    pub parts: usize,
     pub code: &'a Code,
 }
 
@@ -167,6 +169,8 @@ pub(super) struct Copies {
     pub visit: usize,
     pub column: usize,
     pub row: usize,
+    /// How often the columns' code stands there again, for rows side by side.
+    pub again: usize,
     /// Whether a mainloop unrolls fewer visits where these are long.
     pub limited: bool,
 }
@@ -174,7 +178,7 @@ pub(super) struct Copies {
 impl Copies {
     /// Those of a loop whose body has so many visits, or fewer where these are long.
     pub(super) fn of_visits(strip: usize, visits: usize) -> Copies {
-        Copies { visit: strip * visits, column: strip, row: visits, limited: true }
+        Copies { visit: strip * visits, column: strip, row: visits, again: 1, limited: true }
     }
 }
 
@@ -196,17 +200,18 @@ impl Code {
             // Hopper's visits index registers, so each visit has its own copy of the code.
             code.visit_unroll = if staged { strip } else { unroll(strip, visit) };
             code.column_unroll = unroll(strip, column);
-            // Mainloops that loop over visits unroll as many as fit into the limit, and calls are chosen as if all did.
+            // Mainloops that loop over visits unroll as many as fit into the limit. Calls are chosen as if all did, and computed
+            // columns once.
             let limited = copies.visit.min((SIDE_BY_SIDE / visit.max(1)).max(strip));
-            let inlined = |beside: usize| {
+            let inlined = |beside: usize, again: usize| {
                 visit * (beside * code.visit_unroll).div_ceil(strip)
-                    + column * (copies.column * code.column_unroll).div_ceil(strip)
+                    + column * (again * copies.column * code.column_unroll).div_ceil(strip)
                     + row * copies.row
                     + once
             };
             code.copies = if copies.limited { limited } else { copies.visit };
-            code.instructions = inlined(code.copies);
-            if inlined(if staged { copies.visit } else { limited }) <= INLINED {
+            code.instructions = inlined(code.copies, copies.again);
+            if inlined(if staged { copies.visit } else { limited }, 1) <= INLINED {
                 break;
             }
         }

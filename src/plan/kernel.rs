@@ -119,7 +119,8 @@ impl KernelPlan {
         let of_scores = self.scores.as_ref().map_or(0, |scores| scores.code.instructions);
         let &KernelPlan { ref tile, operation, alignment, strip, target, ref program, ref code, fast_math, .. } = self;
         let copied = Copied { tile, operation, strip, program, fast_math };
-        code::compile_time(&Priced { copied, alignment, target, residues: self.residues, code }, of_scores)
+        let (residues, parts) = (self.residues, self.split.as_ref().map_or(1, |split| split.parts));
+        code::compile_time(&Priced { copied, alignment, target, residues, parts, code }, of_scores)
     }
 
     /// A model's estimate for one of Hopper's tiles on a shape, in cycles; infinity for tiles of other mainloops.

@@ -195,7 +195,7 @@ impl Rules for Attention {
     fn price(&self, of: &Priced<'_>) -> Price {
         let [keys, _, width] = own(of.copied.tile);
         let products = keys * (width + of.copied.tile.bn);
-        Price { kernel: 140.0 + 0.0358 * products as f64, thousand: 152.0, load: 162.0, store: 68.2, reduction: 167.0, sum: 0.0 }
+        Price { kernel: 261.0 + 0.0344 * products as f64, thousand: 166.0, load: 213.0, store: 86.9, reduction: 174.0, sum: 0.0 }
     }
 
     fn memory(&self, tile: &Tile, dtype: DType) -> [usize; 2] {

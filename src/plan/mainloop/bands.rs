@@ -184,8 +184,8 @@ impl Rules for Bands {
     fn price(&self, of: &Priced<'_>) -> Price {
         let [_, _, terms, warps_m, warps_n] = own(of.copied.tile);
         let fragments = of.copied.tile.bm / warps_m.max(1) * (of.copied.tile.bn / warps_n.max(1)) / 128;
-        let kernel = 888.0 + 1.9 * terms as f64 + 0.874 * fragments as f64;
-        Price { kernel, thousand: 194.0, load: 142.0, store: 58.2, reduction: 161.0, sum: 0.0 }
+        let kernel = 911.0 + 1.35 * terms as f64 + 7.84 * fragments as f64;
+        Price { kernel, thousand: 248.0, load: 182.0, store: 74.2, reduction: 207.0, sum: 0.0 }
     }
 
     /// Filters, places of pairs, and for two tiles places of rows, and lines. Slabs are behind them.

@@ -168,7 +168,7 @@ impl Rules for BandsFilters {
 
     fn price(&self, of: &Priced<'_>) -> Price {
         let fragments = Own::of(of.copied.tile).elements() * of.copied.tile.bm / 16;
-        Price { kernel: 800.0 + 95.0 * fragments as f64, thousand: 300.0, load: 0.0, store: 20.0, reduction: 60.0, sum: 0.0 }
+        Price { kernel: 880.0 + 104.0 * fragments as f64, thousand: 330.0, load: 0.0, store: 22.0, reduction: 66.0, sum: 0.0 }
     }
 
     /// For two sets of pixels their places, lines and lines of dY; later all sums.

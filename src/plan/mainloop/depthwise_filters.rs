@@ -235,8 +235,8 @@ impl Rules for DepthwiseFilters {
         let ([under, kept, fresh], Own { vector, run, rows, .. }) = (lines.unwrap_or([1; 3]), own);
         let widened = (rows * under + run) * vector * of.widening(0);
         let loads = ((kept + 2 * fresh) * under + 2 * run) * vector;
-        let kernel = 125.0 + 0.25 * widened as f64 + 6.5 * loads as f64;
-        Price { kernel, thousand: 90.0, load: 0.0, store: 12.0, reduction: 150.0, sum: 0.0 }
+        let kernel = 155.0 + 0.31 * widened as f64 + 8.0 * loads as f64;
+        Price { kernel, thousand: 111.0, load: 0.0, store: 15.0, reduction: 185.0, sum: 0.0 }
     }
 
     /// The block's sums, and those of its warps.

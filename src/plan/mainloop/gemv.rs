@@ -110,10 +110,10 @@ impl Rules for Gemv {
             // A warp has four matrices of weights at a time if there are 64 columns.
             let wide = match of.copied.operation.dtypes()[1].bits() {
                 _ if bn < 64 => 0.0,
-                4 => 1637.0,
-                _ => 696.0,
+                4 => 1988.0,
+                _ => 864.0,
             };
-            63.4 * bm as f64 + wide
+            71.5 * bm as f64 + wide
         } else {
             let [a_by_k, b_by_k] = of.copied.operation.k_contiguous();
             let vector = 16 / size.max(1);
@@ -123,10 +123,10 @@ impl Rules for Gemv {
             let bytes_of_a = if a_by_k { of.alignment[0] } else { size };
             let loads = pieces(columns * terms, of.alignment[1]) + pieces(bm * terms, bytes_of_a);
             let widened = bm * columns * terms * (of.widening(0) + of.widening(1));
-            let loads = if b_by_k { 0.0346 * (loads * (loads + 9)) as f64 } else { 1.25 * loads as f64 };
-            loads + 3.48 * (bm * columns) as f64 + 0.0896 * widened as f64
+            let loads = if b_by_k { 0.044 * (loads * loads) as f64 } else { 1.25 * loads as f64 };
+            loads + 4.75 * (bm * columns) as f64 + 0.105 * widened as f64
         };
-        Price { kernel: 167.0 + kernel, thousand: 159.0, load: 23.0, store: 7.67, reduction: 108.0, sum: 0.0 }
+        Price { kernel: 169.0 + kernel, thousand: 189.0, load: 20.4, store: 19.4, reduction: 126.0, sum: 0.0 }
     }
 
     /// A sum of every warp for each element, and the block's own sums if blocks add them up.

@@ -297,7 +297,7 @@ impl Rules for Groups {
     }
 
     fn copies(&self, of: &Copied<'_>) -> Copies {
-        Copies { visit: of.strip * own(of.tile)[3], column: of.strip, row: 1, limited: false }
+        Copies { visit: of.strip * own(of.tile)[3], column: of.strip, row: 1, again: 1, limited: false }
     }
 
     fn shares_operands(&self) -> bool {

@@ -77,12 +77,13 @@ impl Rules for Pointwise {
         Copies::of_visits(strip, visits(tile, strip, tile.bm).min(most))
     }
 
-    /// Tall tiles have the code of the epilogue twice, with and without edges.
+    /// Tall tiles have the code of the epilogue twice, with and without edges. A sum of matrices loads some side by side.
     fn price(&self, of: &Priced<'_>) -> Price {
-        let of_pool = if of.copied.operation.pooling().is_some() { 59.1 } else { 0.0 };
-        let twice = if of.copied.tile.bm >= 64 { 2.0 } else { 1.0 };
-        let (kernel, thousand) = (83.6 + of_pool, twice * 108.0);
-        Price { kernel, thousand, load: 31.6, store: 25.2, reduction: 127.0, sum: 0.0 }
+        let Copied { tile, strip, operation, .. } = of.copied;
+        let of_pool = if operation.pooling().is_some() { 81.8 } else { 0.0 };
+        let of_sum = if of.parts > 1 { 2.2 * (strip * of.parts.min(8)) as f64 } else { 0.0 };
+        let [thousand, store, reduction] = if tile.bm >= 64 { [268.0, 41.5, 171.0] } else { [134.0, 29.7, 147.0] };
+        Price { kernel: 91.0 + of_pool + of_sum, thousand, load: 34.0, store, reduction, sum: 0.0 }
     }
 
     fn shares_operands(&self) -> bool {

@@ -134,10 +134,10 @@ impl Rules for Rows {
         let inside = stages.iter().map(|stage| stage.reductions.len()).sum::<usize>() as f64;
         let read = ((stages.len() + 1) * (1 + of.widening(0))) as f64;
         let loads = of.copied.program.steps.iter().filter(|step| matches!(step.kind, InstrKind::Load { .. })).count() as f64;
-        let each = 0.273 * read + 0.989 * loads + 4.16 * ahead as f64 * (1.0 + loads);
-        let kernel = 64.8 + elements * each + 9.79 * inside;
-        let (store, reduction) = (21.1 + 0.444 * elements, 116.0 + 3.42 * elements);
-        Price { kernel, thousand: times * 161.0, load: 0.0, store, reduction, sum: 0.0 }
+        let each = 0.212 * read + 1.07 * loads + 5.43 * ahead as f64 * (1.0 + loads);
+        let kernel = 65.1 + elements * each + 6.64 * inside;
+        let (store, reduction) = (29.5 + 1.12 * elements, 133.0 + 3.6 * elements);
+        Price { kernel, thousand: times * 181.0, load: 0.0, store, reduction, sum: 0.0 }
     }
 
     fn fit(&self, tile: &Tile, request: &TileRequest<'_>) -> Result<Tile, Reason> {
@@ -208,8 +208,8 @@ impl Rules for Rows {
     fn copies(&self, of: &Copied<'_>) -> Copies {
         let ([group, span, together, _], strip) = (own(of.tile), of.strip);
         let visits = span / (group * strip).max(1);
-        let elements = strip * visits * together;
-        Copies { visit: elements, column: elements, row: together, limited: false }
+        let column = strip * visits;
+        Copies { visit: column * together, column, row: together, again: together, limited: false }
     }
 
     fn shares_operands(&self) -> bool {

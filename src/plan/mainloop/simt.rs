@@ -79,11 +79,11 @@ impl Rules for Simt {
         let elements = ((bm + bn) * bk / threads.max(1)) as f64;
         let widened = ((bm * of.widening(0) + bn * of.widening(1)) * bk / threads.max(1)) as f64;
         let scaled = f64::from(u8::from(of.copied.operation.is_scaled()));
-        let each = if of.copied.operation.dtype() == DType::I32 { 1.44 } else { 1.24 };
-        let images = of.images([5.99, 8.78, 5.25]) * elements;
-        let staged = 0.155 * widened + images + 63.6 * of.residues();
-        let kernel = 248.0 + each * (tm * tn) as f64 + staged + 121.0 * scaled;
-        Price { kernel, thousand: 160.0, load: 85.8, store: 51.2, reduction: 159.0, sum: 162.0 }
+        let each = if of.copied.operation.dtype() == DType::I32 { 1.94 } else { 1.57 };
+        let images = of.images([7.28, 8.16, 5.45]) * elements;
+        let staged = 0.333 * widened + images + 62.4 * of.residues();
+        let kernel = 288.0 + each * (tm * tn) as f64 + staged + 129.0 * scaled;
+        Price { kernel, thousand: 181.0, load: 86.8, store: 60.2, reduction: 189.0, sum: 190.0 }
     }
 
     fn memory(&self, tile: &Tile, dtype: DType) -> [usize; 2] {

@@ -49,7 +49,7 @@ impl Copied<'_> {
         let (lanes, fetches) = (strips.min(32), self.program.loads_of(Phase::Visit).next().is_some());
         let visits = rows.min(bm / warps_m.max(1)) * lanes / 32;
         let (visits, groups) = (visits.clamp(1, if fetches { 4 } else { 2 }), strips / lanes);
-        Copies { visit: strip * visits * groups, column: strip * groups, row: visits, limited: true }
+        Copies { visit: strip * visits * groups, column: strip * groups, row: visits, again: 1, limited: true }
     }
 }
 
@@ -156,15 +156,15 @@ impl Rules for Sm80 {
         let (warp_m, warp_n, size) = (bm / warps_m.max(1), bn / warps_n.max(1), of.copied.operation.dtype().size());
         // Words of operands that become f16 on the way.
         let words = if scaled::multiplied(of.copied.operation).is_float8() { (warp_m + warp_n) * bk / 128 } else { 0 };
-        let word = if of.target.has_float8() { 0.0 } else { 5.08 };
+        let word = if of.target.has_float8() { 0.0 } else { 4.94 };
         // Copies of less than 16 bytes.
         let copies = |extent: usize, bytes: usize| if bytes < 16 { extent * bk * size / (threads * bytes).max(1) } else { 0 };
         let copies = (copies(bm, of.alignment[0]) + copies(bn, of.alignment[1])) as f64;
-        let staged = of.images([12.1; 3]) * copies + of.images([40.8, 216.0, 116.0]);
+        let staged = of.images([14.0; 3]) * copies + of.images([58.1, 251.0, 142.0]);
         // Rows that are found by their remainders.
-        let each = if of.residues { 14.7 } else { 3.73 };
-        let kernel = 164.0 + each * (warp_m * warp_n / 32) as f64 + word * words as f64 + staged;
-        Price { kernel, thousand: 176.0, load: 131.0, store: 47.9, reduction: 149.0, sum: 172.0 }
+        let each = if of.residues { 15.0 } else { 4.27 };
+        let kernel = 180.0 + each * (warp_m * warp_n / 32) as f64 + word * words as f64 + staged;
+        Price { kernel, thousand: 226.0, load: 135.0, store: 62.4, reduction: 177.0, sum: 210.0 }
     }
 
     fn memory(&self, tile: &Tile, dtype: DType) -> [usize; 2] {

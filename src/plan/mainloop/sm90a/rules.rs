@@ -291,11 +291,11 @@ impl Rules for Sm90a {
     fn price(&self, of: &Priced<'_>) -> Price {
         let Copied { tile, operation, .. } = of.copied;
         let accumulators = tile.accumulators() as f64;
-        let each = 1.27 + if operation.is_scaled() { 5.6 } else { 0.0 };
+        let each = 1.36 + if operation.is_scaled() { 2.66 } else { 0.0 };
         // It is one block of code, for which the assembler takes more than its length.
-        let thousand = 154.0 + 16.9 * of.instructions() as f64 / 1e3;
-        let (load, reduction) = (2.24 * accumulators, 220.0 + 2.1 * accumulators);
-        Price { kernel: 263.0 + each * accumulators, thousand, load, store: 30.8, reduction, sum: 308.0 }
+        let thousand = 215.0 + 10.1 * of.instructions() as f64 / 1e3;
+        let (load, reduction) = (2.08 * accumulators, 244.0 + 3.33 * accumulators);
+        Price { kernel: 290.0 + each * accumulators, thousand, load, store: 42.5, reduction, sum: 383.0 }
     }
 
     fn accumulators(&self, tile: &Tile) -> usize {
@@ -335,7 +335,7 @@ impl Rules for Sm90a {
     fn copies(&self, of: &Copied<'_>) -> Copies {
         let (tile, halves) = (of.tile, if of.program.splits_epilogue(of.fast_math) { 2 } else { 1 });
         let row = tile.accumulators() * 4 / tile.bn;
-        Copies { visit: tile.accumulators() / halves, column: tile.bn / 4 / halves, row, limited: false }
+        Copies { visit: tile.accumulators() / halves, column: tile.bn / 4 / halves, row, again: 1, limited: false }
     }
 
     /// A persistent kernel has as many blocks as there is work and room for.
