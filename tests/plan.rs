@@ -174,8 +174,117 @@ fn which_weights_are_fetched_ahead() {
         let plan = gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap();
         assert_eq!(plan.weights, Some(if plan.transposed { 1 - longer } else { longer }), "{shape}");
     }
+    // The text has a function for either operand, and fetches the other one as always.
+    for weights in [None, Some(0), Some(1)] {
+        let mut plan = gemm.kernel_plan(Target::SM_90A, 132, Shape::new(64, 8192, 8192)).unwrap();
+        plan.weights = weights;
+        let source = plan.source().unwrap();
+        let has = |part: &str| source.text().contains(part);
+        for operand in [0, 1] {
+            let (is_a, is_it) = (operand == 0, weights == Some(operand));
+            assert_eq!(has(&format!("constexpr bool IS_A = {is_a};")), is_it, "{weights:?}");
+            assert_eq!(has(&format!("prefetch_operand<{is_a}>(p, first)")), !is_it, "{weights:?}");
+        }
+        assert_eq!(has("prefetch_weights(p, first)"), weights.is_some(), "{weights:?}");
+    }
     let plan = gemm.kernel_plan(Target::SM_90A, 132, Shape::new(64, 8192, 8192)).unwrap();
     assert!(plan.explain().contains("are fetched into the L2 cache before earlier launches are done"), "{}", plan.explain());
+}
+
+/// A kernel is told the axis along which elements of its operands follow each other.
+#[test]
+fn a_kernel_knows_the_order_of_its_operands() {
+    let major = |plan: &KernelPlan| {
+        let source = plan.source().unwrap();
+        let line = source.text().lines().find(|line| line.starts_with("constexpr bool A_K_MAJOR")).unwrap().to_owned();
+        ["A_K_MAJOR = ", "B_K_MAJOR = "].map(|name| line.split(name).nth(1).unwrap().starts_with("true"))
+    };
+    for (target, mainloop) in
+        [(Target::SM_90A, Mainloop::Sm90a), (Target::SM_80, Mainloop::Sm80), (Target::SM_75, Mainloop::Simt)]
+    {
+        for layout in Layout::ALL {
+            let gemm = Gemm::new(F16, layout, &identity_of(F16)).mainloop(mainloop);
+            let plan = gemm.kernel_plan(target, 100, Shape::new(512, 512, 512)).unwrap();
+            assert!(!plan.transposed);
+            let expected = [layout.a() == Order::RowMajor, layout.b() == Order::ColumnMajor];
+            assert_eq!(major(&plan), expected, "{layout} on {target}");
+        }
+    }
+    for order in [Order::RowMajor, Order::ColumnMajor] {
+        let plan = Gemm::pointwise(F16, order, &identity_of(F16)).kernel_plan(Target::SM_80, 100, Shape::new(64, 64, 0)).unwrap();
+        let by_rows = (order == Order::RowMajor) != plan.transposed;
+        assert!(plan.source().unwrap().text().contains(&format!("ACC_ROW_MAJOR = {by_rows}")), "{order:?}");
+    }
+}
+
+/// Stages before the visit compute again what is cheap, and keep what is dear, in registers.
+#[test]
+fn special_functions_of_rows_are_kept_behind_a_product() {
+    let renewed = |of: fn(Expr) -> Expr| {
+        let epilogue = Epilogue::build(|e| {
+            let z = of(e.acc());
+            e.store("d", z - z.max_over(N), F16);
+        });
+        let gemm = Gemm::new(F16, TN, &epilogue.unwrap()).mainloop(Mainloop::Sm90a);
+        let plan = gemm.kernel_plan(Target::SM_90A, 132, Shape::new(8192, 128, 256)).unwrap();
+        assert!(plan.split.is_none(), "{}", plan.explain());
+        plan.source().unwrap().text().contains("renew(rows")
+    };
+    assert!(renewed(|z| z * 2.0) && renewed(|z| z.max(0.0)) && renewed(|z| z.abs()));
+    assert!(!renewed(|z| z.exp()) && !renewed(|z| z.tanh()) && !renewed(|z| (z * 2.0).exp()));
+}
+
+/// Copies of unaligned operands have rows of whole lines of the cache, and so much scratch memory.
+#[test]
+fn copies_have_rows_of_whole_lines() {
+    let line = |elements: usize| elements.next_multiple_of(64) * 2;
+    let (m, n, k) = (300, 205, 101);
+    for batch in [1, 3] {
+        for layout in Layout::ALL {
+            let gemm = Gemm::new(F16, layout, &identity_of(F16)).mainloop(Mainloop::Sm90a);
+            let plan =
+                gemm.kernel_plan(Target::SM_90A, 132, Problem::new(m, n, k).batched(batch).align("a", 2).align("b", 2)).unwrap();
+            assert_eq!((plan.transposed, plan.repack.map(|copies| copies.operands)), (false, Some([true; 2])), "{layout}");
+            let a = if layout.a() == Order::RowMajor { m * line(k) } else { k * line(m) };
+            let b = if layout.b() == Order::RowMajor { k * line(n) } else { n * line(k) };
+            assert_eq!(plan.scratch, batch * (a + b), "{layout}");
+        }
+    }
+    // One of them alone.
+    let gemm = Gemm::new(F16, TN, &identity_of(F16)).mainloop(Mainloop::Sm90a);
+    for (unaligned, scratch) in [("a", 512 * line(512)), ("b", 256 * line(512))] {
+        let problem = Problem::new(512, 256, 512).align(unaligned, 2);
+        let plan = gemm.kernel_plan(Target::SM_90A, 132, problem).unwrap();
+        assert_eq!((plan.transposed, plan.scratch), (false, scratch), "{unaligned}");
+    }
+}
+
+/// A gradient of filters whose K is split has mainloops that read a part of K. That of single channels divides K itself.
+#[test]
+fn parts_of_k_have_mainloops_that_take_them() {
+    let shape = ConvShape::new(8, [64, 64, 1], [1, 3, 3]).padding([1, 1]);
+    let conv = Conv::filter_gradient(F32, shape, &identity_of(F32)).unwrap();
+    let whole = conv.kernel_plan(Target::SM_80, 108).unwrap();
+    assert_eq!(whole.tile.mainloop(), Mainloop::DepthwiseFilters, "{}", whole.explain());
+    let plan = conv.gemm().clone().split_k(4).kernel_plan(Target::SM_80, 108, conv.problem()).unwrap();
+    let product = plan.product();
+    assert_ne!(product.tile.mainloop(), Mainloop::DepthwiseFilters, "{}", product.explain());
+    assert!(product.explain().contains("it has all of K"), "{}", product.explain());
+}
+
+/// Narrow weights come into fragments of products that a target has to have.
+#[test]
+fn weights_of_fewer_bits_take_products_of_tensor_cores() {
+    for other in [I8, U8, I4, U4, E5M2] {
+        let gemm = Gemm::mixed(F16, other, TN, &identity_of(F16)).mainloop(Mainloop::Gemv);
+        let plan = |target| gemm.kernel_plan(target, 108, Shape::new(4, 4096, 4096));
+        assert_eq!(plan(Target::SM_80).unwrap().tile.mainloop(), Mainloop::Gemv, "{other}");
+        let error = plan(Target::SM_75).unwrap_err().to_string();
+        assert!(error.contains("sm_75 has no mma.sync.m16n8k16"), "{other}: {error}");
+        let turned = Gemm::mixed(F16, other, NN, &identity_of(F16)).mainloop(Mainloop::Gemv);
+        let error = turned.kernel_plan(Target::SM_80, 108, Shape::new(4, 4096, 4096)).unwrap_err().to_string();
+        assert!(error.contains("with K contiguous, which is TN, and these are NN"), "{other}: {error}");
+    }
 }
 
 /// What scores become is a function in the text of a kernel, with arguments of its own.

@@ -169,6 +169,24 @@ mod tests {
     use crate::ir::axes::N;
     use crate::problem::Operation;
 
+    /// A matrix of one line has no distance to the next, and neither has a vector.
+    #[test]
+    fn matrices_of_several_lines_are_strided() {
+        let epilogue = Epilogue::build(|e| e.store("d", e.acc() + e.load("bias", F32.over(N)), F32)).expect("a graph");
+        let operation = Operation::Pointwise { dtype: F32, order: Order::RowMajor };
+        let memory = [1.0f32; 6];
+        for (m, n, strided) in [(3, 2, true), (2, 1, true), (1, 6, false)] {
+            let (shape, mut d) = (Shape::new(m, n, 0), [0.0f32; 6]);
+            let slots = slots(operation, epilogue.checked(), shape);
+            let args = HostArgs::new().input("a", &memory).input("bias", &memory).output("d", &mut d);
+            let bound = bind(&slots, shape, &args).expect("arguments that fit");
+            for (slot, bound) in slots.iter().zip(&bound) {
+                let Bound::Tensor(tensor) = bound else { panic!("{} is memory", slot.name) };
+                assert_eq!(tensor.strided, strided && slot.name.as_ref() != "bias", "{} of {m} x {n}", slot.name);
+            }
+        }
+    }
+
     /// The fast path through a launch's arguments agrees with the thorough one, or falls back to it.
     #[test]
     fn both_ways_of_binding_agree() {

@@ -1,7 +1,7 @@
 //! Planners: a product for problems of any size, each kind of which is planned once.
 
 use super::{Gemm, Plan};
-use crate::args::Given;
+use crate::args::{Args, Given};
 use crate::device::{Device, DeviceArgs};
 use crate::error::Error;
 use crate::problem::Shape;
@@ -53,13 +53,13 @@ impl Planner {
     /// # Errors
     /// As [`Gemm::plan_for`].
     pub fn plan(&self, shape: Shape, stream: &Arc<CudaStream>, args: &mut DeviceArgs<'_>) -> Result<Arc<Plan>, Error> {
-        let key = key(shape, stream, args);
+        let key = key(shape, args, |buffer| buffer.address(stream));
         if let Some(plan) = self.plans().get(&key) {
             return Ok(plan.clone());
         }
         // Nobody waits for a compilation of another kind.
         let plan = Arc::new(self.gemm.plan_for(&self.device, shape, stream, args)?);
-        Ok(self.keep(key, plan))
+        Ok(keep(&mut self.plans(), key, plan))
     }
 
     /// Plans if no such problem was planned, and launches.
@@ -81,7 +81,7 @@ impl Planner {
         args: &mut DeviceArgs<'_>,
         options: Autotune,
     ) -> Result<Tuning, Error> {
-        let key = key(shape, stream, args);
+        let key = key(shape, args, |buffer| buffer.address(stream));
         let mut plan = self.gemm.plan_for(&self.device, shape, stream, args)?;
         let tuning = plan.autotune(stream, args, options)?;
         self.plans().insert(key, Arc::new(plan));
@@ -91,15 +91,14 @@ impl Planner {
     fn plans(&self) -> std::sync::MutexGuard<'_, HashMap<Vec<u64>, Arc<Plan>>> {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn keep(&self, key: Vec<u64>, plan: Arc<Plan>) -> Arc<Plan> {
-        let mut plans = self.plans();
-        if plans.len() >= MOST {
-            plans.clear();
-        }
-        // Another thread may have been first. Its plan may already own scratch memory.
-        plans.entry(key).or_insert(plan).clone()
+/// Keeps a plan. Another thread may have been first. Its plan stays, because it may already own scratch memory.
+fn keep<T: Clone>(plans: &mut HashMap<Vec<u64>, T>, key: Vec<u64>, plan: T) -> T {
+    if plans.len() >= MOST {
+        plans.clear();
     }
+    plans.entry(key).or_insert(plan).clone()
 }
 
 impl fmt::Debug for Planner {
@@ -110,14 +109,13 @@ impl fmt::Debug for Planner {
 
 /// Everything that a plan depends on beside product and device: extents, and of each argument strides and alignment, in an
 /// order of their own, because programs pass arguments in any.
-fn key(shape: Shape, stream: &CudaStream, args: &mut DeviceArgs<'_>) -> Vec<u64> {
+fn key<B>(shape: Shape, args: &mut Args<B>, address: impl Fn(&mut B) -> u64) -> Vec<u64> {
     let mut key = Vec::with_capacity(4 + 5 * args.given.len());
     key.extend([shape.m, shape.n, shape.k, shape.batch].map(|extent| extent as u64));
     for (name, given) in &mut args.given {
         let Given::Tensor { tensor, .. } = given else { continue };
         key.push(crate::ir::fnv1a(name.bytes()));
-        let address = tensor.buffer.address(stream);
-        key.push(u64::from(address.trailing_zeros().min(8)));
+        key.push(u64::from(address(&mut tensor.buffer).trailing_zeros().min(8)));
         let strides = |strides: [Option<usize>; 2]| strides.map(|stride| stride.map_or(u64::MAX, |stride| stride as u64));
         key.extend(strides([tensor.leading_dimension, tensor.batch_stride]));
         if let Some(layout) = tensor.layout {
@@ -125,4 +123,53 @@ fn key(shape: Shape, stream: &CudaStream, args: &mut DeviceArgs<'_>) -> Vec<u64>
         }
     }
     key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{HostArgs, IntoTensor, MemoryLayout};
+
+    #[test]
+    fn the_first_of_equal_plans_stays_until_there_are_too_many() {
+        let mut plans = HashMap::new();
+        assert_eq!((keep(&mut plans, vec![0], "first"), keep(&mut plans, vec![0], "second")), ("first", "first"));
+        for key in 1..MOST as u64 {
+            assert_eq!(keep(&mut plans, vec![key], "other"), "other");
+        }
+        assert_eq!((plans.len(), plans[&vec![0]]), (MOST, "first"));
+        assert_eq!(keep(&mut plans, vec![MOST as u64], "newest"), "newest");
+        assert_eq!(plans, HashMap::from([(vec![MOST as u64], "newest")]));
+    }
+
+    /// Each part of a problem that a plan depends on makes another key, and nothing else does.
+    #[test]
+    fn problems_of_a_kind_share_a_key() {
+        let (shape, memory, other) = (Shape::new(2, 3, 4), [1.0f32; 64], [2.0f32; 64]);
+        let of = |shape: Shape, address: u64, mut args: HostArgs<'_>| key(shape, &mut args, |_| address);
+        let ab = || HostArgs::new().input("a", &memory).input("b", &memory);
+        let plain = of(shape, 256, ab());
+        assert_eq!(of(shape, 512, HostArgs::new().input("a", &other).input("b", &other)), plain, "other memory, as aligned");
+        assert_eq!(of(shape, 256, ab().scalar("alpha", 2.0f32)), plain, "a number");
+        let layout = |rows| MemoryLayout::new(&[4, 4], &[rows, 1]).unwrap();
+        let others = [
+            of(Shape::new(1, 3, 4), 256, ab()),
+            of(Shape::new(2, 1, 4), 256, ab()),
+            of(Shape::new(2, 3, 1), 256, ab()),
+            of(shape.batched(5), 256, ab()),
+            of(shape, 128, ab()),
+            of(shape, 16, ab()),
+            of(shape, 256, HostArgs::new().input("a", &memory)),
+            of(shape, 256, HostArgs::new().input("a", &memory).input("c", &memory)),
+            of(shape, 256, HostArgs::new().input("a", memory.ld(8)).input("b", &memory)),
+            of(shape, 256, HostArgs::new().input("a", &memory).input("b", memory.ld(8))),
+            of(shape, 256, HostArgs::new().input("a", memory.batch_stride(8)).input("b", &memory)),
+            of(shape, 256, HostArgs::new().input("a", memory.laid_out(layout(4))).input("b", &memory)),
+            of(shape, 256, HostArgs::new().input("a", memory.laid_out(layout(8))).input("b", &memory)),
+            plain,
+        ];
+        for (index, key) in others.iter().enumerate() {
+            assert!(!others[..index].contains(key), "{index}: {key:?}");
+        }
+    }
 }

@@ -341,8 +341,10 @@ mod tests {
         let forgotten = file(store.root().join("v0/sm_90a/ab/x.kernel"), now - 40 * day);
         file(store.root().join("v0/sweep"), now - 40 * day);
         let foreign = file(store.root().join("vault/x"), now - 400 * day);
+        // Somebody else's folder may have a file of any name.
+        file(store.root().join("vault/sweep"), now - 400 * day);
         let age = |folders: &[&str]| folders.iter().for_each(|folder| stamp(&store.root().join(folder), now - 40 * day));
-        age(&["v0/sm_90a/ab", "v0/sm_90a", "v0"]);
+        age(&["v0/sm_90a/ab", "v0/sm_90a", "v0", "vault"]);
         let swept = sweep(&store, Limits::default(), now);
         assert_eq!((swept.leftovers, swept.kept), (3, 10));
         assert_eq!([&dead, &alive, &used, &forgotten, &foreign].map(|path| path.exists()), [false, true, true, false, true]);

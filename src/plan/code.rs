@@ -46,43 +46,53 @@ const STRIP_CODE: usize = 4096;
 /// time.
 pub(super) const SIDE_BY_SIDE: usize = 2048;
 
-/// The most elements, and the most visits, that a mainloop with a loop over visits unrolls side by side.
-const ELEMENTS: usize = 32;
-const VISITS: usize = 8;
-
 /// Compile time in milliseconds: for a kernel without an epilogue, and for each thousand instructions of the epilogue,
-/// each store, each word of a reduction's state and each sum of an operand. The numbers were fitted to 240 random
-/// epilogues with NVRTC 13.0 on a core of a 2-core server. Those of Hopper's mainloop were fitted to 170 epilogues on a
-/// core of a 16-core server, whose times are about twice as long.
+/// each matrix that it loads, each store, each reduction and each sum of an operand. The numbers were fitted to random kernels
+/// (`docs/jit_cache.md`).
 pub(super) struct Price {
     pub kernel: f64,
     pub thousand: f64,
+    pub load: f64,
     pub store: f64,
-    pub word: f64,
+    pub reduction: f64,
     pub sum: f64,
+}
+
+/// Milliseconds of each issue slot with which a monoid takes an element in. It combines states in several places.
+const SLOT: f64 = 6.1;
+
+/// What the copies of an epilogue's code in a kernel depend on.
+#[derive(Clone, Copy)]
+pub(in crate::plan) struct Copied<'a> {
+    pub tile: &'a Tile,
+    pub operation: Operation,
+    pub strip: usize,
+    pub program: &'a Program,
+    pub fast_math: bool,
 }
 
 /// What a kernel costs the compiler depends on.
 pub(in crate::plan) struct Priced<'a> {
-    pub tile: &'a Tile,
-    pub operation: Operation,
+    pub copied: Copied<'a>,
     pub alignment: [usize; 2],
-    pub strip: usize,
     pub target: Target,
-    pub program: &'a Program,
+    pub residues: bool,
+    /// Matrices whose sum the accumulator is.
+    pub parts: usize,
     pub code: &'a Code,
-    pub fast_math: bool,
 }
 
 /// The estimated compile time of a kernel, on the machine on which the prices were measured. Scores of an attention add
 /// instructions.
 pub(super) fn compile_time(of: &Priced<'_>, of_scores: usize) -> Duration {
-    let Price { kernel, thousand, store, word, sum } = of.tile.rules().price(of);
-    let Priced { program, code, .. } = *of;
+    let Copied { tile, program, .. } = of.copied;
+    let Price { kernel, thousand, load, store, reduction, sum } = tile.rules().price(of);
     let times = |price: f64, count: usize| price * count as f64;
-    let words = program.reductions.iter().map(|reduction| reduction.monoid.words(reduction.value)).sum();
-    let ends = times(store, program.stores.len()) + times(word, words) + times(sum, program.sums.len());
-    let instructions = code.instructions + of_scores + of.unseen();
+    let loads = times(load, program.loads_of(Phase::Visit).count());
+    let slots: u32 = program.monoids().map(|(monoid, _)| monoid.cost()).sum();
+    let reductions = times(reduction, program.reductions.len()) + SLOT * f64::from(slots);
+    let ends = loads + times(store, program.stores.len()) + reductions + times(sum, program.sums.len());
+    let instructions = of.instructions() + of_scores;
     Duration::from_secs_f64((kernel + times(thousand, instructions) / 1e3 + ends) / 1e3)
 }
 
@@ -100,12 +110,12 @@ pub(in crate::plan) const fn widening(dtype: DType) -> usize {
 impl Priced<'_> {
     /// What [`widening`] says of an operand.
     pub fn widening(&self, operand: usize) -> usize {
-        widening(self.operation.dtypes()[operand])
+        widening(self.copied.operation.dtypes()[operand])
     }
 
     /// One of three prices if images are read: by a convolution, by the gradient of its images, or by that of its filters.
     pub fn images(&self, [forward, of_images, of_filters]: [f64; 3]) -> f64 {
-        match self.operation.patches().map(|patches| patches.gradient) {
+        match self.copied.operation.patches().map(|patches| patches.gradient) {
             None => 0.0,
             Some(None) => forward,
             Some(Some(GradientOf::Images)) => of_images,
@@ -113,16 +123,27 @@ impl Priced<'_> {
         }
     }
 
+    /// Instructions of the epilogue in the kernel, roughly.
+    pub fn instructions(&self) -> usize {
+        self.code.instructions + self.unseen()
+    }
+
+    /// The rows that the code of a visit finds by their remainders, side by side.
+    pub fn residues(&self) -> f64 {
+        let rows = || self.copied.tile.rules().copies(&self.copied).row;
+        if self.residues { rows() as f64 } else { 0.0 }
+    }
+
     /// Instructions of the visits that [`Code::instructions`] does not count: those that stages of reductions repeat, and
     /// conversions of eight bits for which the target has no instruction.
-    pub fn unseen(&self) -> usize {
-        let Priced { tile, strip, program, code, fast_math, target, .. } = *self;
-        let copies = tile.rules().copies(tile, strip, program.splits_epilogue(fast_math)).visit;
+    fn unseen(&self) -> usize {
+        let Priced { copied, target, code, .. } = *self;
+        let Copied { strip, program, fast_math, .. } = copied;
         let repeated = program.repeated(code, fast_math);
         let stored = program.matrix_stores().filter(|(_, store)| store.operand.dtype.is_float8()).count();
         let loaded = program.loads_of(Phase::Visit).filter(|(_, _, operand)| operand.dtype == DType::E4M3).count();
         let converted = if target.has_float8() { 0 } else { NARROWED * stored + WIDENED * loaded };
-        (copies * code.visit_unroll).div_ceil(strip) * (repeated + converted)
+        (code.copies * code.visit_unroll).div_ceil(strip) * (repeated + converted)
     }
 }
 
@@ -137,6 +158,8 @@ pub struct Code {
     pub visit_unroll: usize,
     /// The same for values along N.
     pub column_unroll: usize,
+    /// Elements whose visits stand side by side.
+    pub copies: usize,
     /// Instructions of the epilogue in the kernel, roughly.
     pub instructions: usize,
 }
@@ -146,21 +169,24 @@ pub(super) struct Copies {
     pub visit: usize,
     pub column: usize,
     pub row: usize,
+    /// How often the columns' code stands there again, for rows side by side.
+    pub again: usize,
+    /// Whether a mainloop unrolls fewer visits where these are long.
+    pub limited: bool,
 }
 
 impl Copies {
-    /// Those of a loop over visits.
-    pub(super) fn looped(strip: usize) -> Copies {
-        let visits = (ELEMENTS / strip).min(VISITS);
-        Copies { visit: strip * visits, column: strip, row: visits }
+    /// Those of a loop whose body has so many visits, or fewer where these are long.
+    pub(super) fn of_visits(strip: usize, visits: usize) -> Copies {
+        Copies { visit: strip * visits, column: strip, row: visits, again: 1, limited: true }
     }
 }
 
 impl Code {
     /// The layout of the code on a tile whose visits cover `strip` columns.
-    pub(super) fn of(program: &Program, tile: &Tile, strip: usize, fast_math: bool) -> Code {
-        let copies = tile.rules().copies(tile, strip, program.splits_epilogue(fast_math));
-        Code::copied(program, &copies, tile.rules().is_staged(), strip, fast_math)
+    pub(super) fn of(copied: Copied<'_>) -> Code {
+        let Copied { tile, strip, program, fast_math, .. } = copied;
+        Code::copied(program, &tile.rules().copies(&copied), tile.rules().is_staged(), strip, fast_math)
     }
 
     /// The layout of code with so many copies, each of which is unrolled if visits index registers.
@@ -174,13 +200,18 @@ impl Code {
             // Hopper's visits index registers, so each visit has its own copy of the code.
             code.visit_unroll = if staged { strip } else { unroll(strip, visit) };
             code.column_unroll = unroll(strip, column);
-            // Mainloops that loop over visits unroll as many as fit into the limit.
-            let beside = if staged { copies.visit } else { copies.visit.min((SIDE_BY_SIDE / visit.max(1)).max(strip)) };
-            code.instructions = visit * (beside * code.visit_unroll).div_ceil(strip)
-                + column * (copies.column * code.column_unroll).div_ceil(strip)
-                + row * copies.row
-                + once;
-            if code.instructions <= INLINED {
+            // Mainloops that loop over visits unroll as many as fit into the limit. Calls are chosen as if all did, and computed
+            // columns once.
+            let limited = copies.visit.min((SIDE_BY_SIDE / visit.max(1)).max(strip));
+            let inlined = |beside: usize, again: usize| {
+                visit * (beside * code.visit_unroll).div_ceil(strip)
+                    + column * (again * copies.column * code.column_unroll).div_ceil(strip)
+                    + row * copies.row
+                    + once
+            };
+            code.copies = if copies.limited { limited } else { copies.visit };
+            code.instructions = inlined(code.copies, copies.again);
+            if inlined(if staged { copies.visit } else { limited }, 1) <= INLINED {
                 break;
             }
         }

@@ -3,7 +3,7 @@
 use crate::check::Argument;
 use crate::dtype::{DType, ValueType};
 use crate::ir::Operand;
-use crate::plan::code::{self, Code, Priced};
+use crate::plan::code::{self, Code, Copied, Priced};
 use crate::plan::epilogue::workspace::Publishing;
 use crate::plan::launch::attention;
 use crate::plan::mainloop::patches;
@@ -118,7 +118,9 @@ impl KernelPlan {
     pub fn compile_time(&self) -> Duration {
         let of_scores = self.scores.as_ref().map_or(0, |scores| scores.code.instructions);
         let &KernelPlan { ref tile, operation, alignment, strip, target, ref program, ref code, fast_math, .. } = self;
-        code::compile_time(&Priced { tile, operation, alignment, strip, target, program, code, fast_math }, of_scores)
+        let copied = Copied { tile, operation, strip, program, fast_math };
+        let (residues, parts) = (self.residues, self.split.as_ref().map_or(1, |split| split.parts));
+        code::compile_time(&Priced { copied, alignment, target, residues, parts, code }, of_scores)
     }
 
     /// A model's estimate for one of Hopper's tiles on a shape, in cycles; infinity for tiles of other mainloops.

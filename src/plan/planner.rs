@@ -7,6 +7,7 @@ use crate::check::{Argument, Checked};
 use crate::ir::Order;
 use crate::pass;
 use crate::plan::choose;
+use crate::plan::code::Copied;
 use crate::plan::mainloop::patches;
 use crate::plan::mainloop::sm90a::staging::MOST_CHUNK;
 use crate::plan::mainloop::sm90a::{edges, few_rows, l2};
@@ -259,7 +260,7 @@ impl Seen {
             scratch: repack.map_or(0, |r| r.bytes(operation, shape)),
             raster,
             gpu,
-            code: Code::of(&program, &tile, strip, fast_math),
+            code: Code::of(Copied { tile: &tile, operation, strip, program: &program, fast_math }),
             outgrows_cache: l2::outgrow(&program, shape),
             program,
             scores: self.scores.map(|scores| scores.on(&tile, fast_math)),
@@ -335,7 +336,8 @@ impl KernelPlan {
         if let Some(staging) = &staging {
             (self.maps, self.strip) = (staging.maps.clone(), staging.strip);
         }
-        self.code = Code::of(&self.program, &tile, self.strip, self.fast_math);
+        let (strip, program, fast_math) = (self.strip, &self.program, self.fast_math);
+        self.code = Code::of(Copied { tile: &tile, operation, strip, program, fast_math });
         self.scores = self.scores.take().map(|scores| scores.on(&tile, self.fast_math));
         (self.tile, self.raster, self.staging, self.params) = (tile, raster, staging, params);
     }

@@ -3,7 +3,7 @@
 use crate::fused::agrees;
 use crate::graphs::{encoder, padded_encoder, tensor};
 use postlude::Operation;
-use postlude::network::{Attributes, Network, NetworkBuilder, Tensor, Value};
+use postlude::network::{Attributes, Format, Network, NetworkBuilder, Tensor, Value};
 use postlude::prelude::*;
 
 /// The attentions among the kernels of a network.
@@ -264,6 +264,41 @@ fn the_operator_takes_heads_that_fit_each_other() {
     for formats in [[F16, F32, F16], [F16, F16, BF16], [F64; 3], [I32; 3]] {
         let error = operator([&[4, 8], &[5, 8], &[5, 3]], formats).unwrap_err();
         assert!(error.contains("takes f16, bf16 or f32, one format for all"), "{error}");
+    }
+}
+
+/// Extents that no type says are compared when the network runs.
+#[test]
+fn heads_of_unknown_extents_have_to_fit_when_they_come() {
+    let network = Network::build(|g| {
+        let [q, k, v] = ["q", "k", "v"].map(|name| {
+            let shape = g.input(&format!("shape_{name}"), Format::I64, (format!("axes_{name}").as_str(),));
+            g.apply("Reshape", &[g.input(name, F32, (format!("elements_{name}").as_str(),)), shape], Attributes::new())
+        });
+        g.output("y", g.apply("ScaledDotProductAttention", &[q, k, v], Attributes::new()));
+    });
+    let network = network.unwrap();
+    let run = |shapes: [&[usize]; 3]| {
+        let names = [["q", "shape_q"], ["k", "shape_k"], ["v", "shape_v"]];
+        let inputs = names.iter().zip(shapes).enumerate().flat_map(|(seed, (&[name, of], shape))| {
+            let extents: Vec<i64> = shape.iter().map(|extent| *extent as i64).collect();
+            [(name, tensor(F32, &[shape.iter().product()], seed as u64 + 1)), (of, Tensor::indices(&extents))]
+        });
+        network.run(&inputs.collect::<Vec<_>>()).map(|outputs| outputs[0].1.shape().to_vec())
+    };
+    assert_eq!(run([&[4, 8], &[5, 8], &[5, 3]]).unwrap(), [4, 3]);
+    assert_eq!(run([&[2, 4, 8], &[2, 5, 8], &[2, 5, 3]]).unwrap(), [2, 4, 3]);
+    for shapes in [
+        [&[8][..], &[8], &[8]],
+        [&[4, 8], &[1, 5, 8], &[5, 3]],
+        [&[4, 8], &[5, 8], &[1, 5, 3]],
+        [&[2, 4, 8], &[3, 5, 8], &[2, 5, 3]],
+        [&[2, 4, 8], &[2, 5, 8], &[3, 5, 3]],
+        [&[4, 8], &[5, 7], &[5, 3]],
+        [&[4, 8], &[5, 8], &[6, 3]],
+    ] {
+        let error = run(shapes).unwrap_err().to_string();
+        assert!(error.contains("takes [.., M, D], [.., K, D] and [.., K, N]"), "{shapes:?}: {error}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Building: listings, and errors that point.
 
-use postlude::network::{Attributes, CustomOperator, Network, RunError, Tensor, Type, Value};
+use postlude::network::{Attributes, CustomOperator, Format, Network, RunError, Tensor, Type, Value};
 use postlude::prelude::*;
 
 #[test]
@@ -98,6 +98,29 @@ fn networks_of_one_node_are_equal_if_the_nodes_are() {
             assert_eq!(of(one) == of(other), i == j, "{}{}", of(one), of(other));
         }
     }
+}
+
+/// Integers that no kernel multiplies are multiplied exactly.
+#[test]
+fn products_of_long_integers_are_exact() {
+    let of = |shape: &[usize], list: &[i128]| Tensor::of_integers(Format::I64, shape, list).unwrap();
+    let network = Network::build(|g| {
+        g.output("y", g.input("a", Format::I64, ("m", "k")).matmul(g.input("b", Format::I64, ("k", "n"))));
+    });
+    let network = network.unwrap();
+    let product = |a: Tensor, b: Tensor| network.run(&[("a", a), ("b", b)]).unwrap()[0].1.clone();
+    let large = 1i128 << 40;
+    let (a, b) = (of(&[2, 3], &[1, -2, large, 4, 5, 6]), of(&[3, 4], &[7, 0, 1, -1, 8, 9, 0, 3, -5, 11, 2, large]));
+    // Each sum by itself, 64 bits of it.
+    let mut expected = Vec::new();
+    for row in 0..2 {
+        for column in 0..4 {
+            let sum: i128 = (0..3).map(|k| a.integers()[row * 3 + k] * b.integers()[k * 4 + column]).sum();
+            expected.push(i128::from(sum as i64));
+        }
+    }
+    assert_eq!(product(a, b), of(&[2, 4], &expected));
+    assert_eq!(product(of(&[2, 0], &[]), of(&[0, 3], &[])), of(&[2, 3], &[0; 6]), "sums of nothing");
 }
 
 /// The best along an axis that others lie behind, and before.

@@ -307,6 +307,14 @@ fn windows(t: &mut Table) {
     ] {
         t.case("ConvTranspose", place, &[x(&[1, 2, 3, 2], 1), x(&[2, 3, 2, 2], 2), x(&[3], 3)]);
     }
+    // As many elements as windows reach, more, and fewer, along axes that all differ.
+    for place in [
+        none().with("strides", vec![2, 3]).with("dilations", vec![2, 1]),
+        none().with("strides", vec![2, 3]).with("output_padding", vec![1, 2]).with("dilations", vec![1, 2]),
+        none().with("strides", vec![3, 2]).with("pads", vec![1, 0, 2, 1]).with("output_padding", vec![2, 1]),
+    ] {
+        t.case("ConvTranspose", place, &[x(&[1, 2, 3, 4], 1), x(&[2, 5, 3, 2], 2)]);
+    }
     t.case("ConvTranspose", none().with("group", 2), &[x(&[2, 4, 3], 1), x(&[4, 1, 2], 2)]);
     for operator in ["MaxPool", "AveragePool", "LpPool"] {
         for place in [

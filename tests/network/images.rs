@@ -270,16 +270,19 @@ fn a_local_response_is_over_the_squares_of_neighbours() {
 /// A mean that counts the padding has windows within it. A kernel takes no window that reaches further.
 #[test]
 fn means_that_count_the_padding_stay_within_it() {
-    for (size, ceil, served) in [(4, 0, true), (5, 1, true), (6, 1, false), (4, 1, false)] {
+    for (size, dilation, ceil, served) in
+        [(4, 1, 0, true), (5, 1, 1, true), (6, 1, 1, false), (4, 1, 1, false), (5, 2, 1, true), (6, 2, 0, true), (6, 2, 1, false)]
+    {
         let network = Network::build(|g| {
             let of = Attributes::new().with("kernel_shape", vec![3, 3]).with("strides", vec![2, 2]);
+            let of = of.with("dilations", vec![dilation, dilation]);
             let of = of.with("pads", vec![1, 1, 1, 1]).with("count_include_pad", 1).with("ceil_mode", ceil);
             g.output("y", g.input("x", F32, (1, 8, size, size)).apply("AveragePool", &[], of));
         })
         .unwrap();
         let fused = network.fuse().unwrap();
         let unserved: Vec<String> = fused.unserved().map(|(_, why)| why.to_string()).collect();
-        assert_eq!(unserved.is_empty(), served, "{size}: {unserved:?}");
+        assert_eq!(unserved.is_empty(), served, "{size}, {dilation}: {unserved:?}");
         assert!(unserved.iter().all(|why| why.contains("behind the padding")), "{unserved:?}");
         agrees(&network, &[("x", tensor(F32, &[1, 8, size, size], 1))], 1e-5);
     }

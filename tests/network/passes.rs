@@ -43,6 +43,40 @@ fn batch_norms_fold_into_weights() {
     assert!(exact[0].1.numbers().iter().zip(&folded[0].1.numbers()).all(near));
 }
 
+/// A norm behind a `Gemm` goes over its columns. Behind a `MatMul` it may go over another axis, and stays.
+#[test]
+fn batch_norms_fold_into_columns_alone() {
+    for (x, w, transposed, folds) in [
+        (&[3, 4][..], &[4, 5][..], None, 0),
+        (&[3, 4], &[4, 5], Some(0i64), 1),
+        (&[3, 4], &[5, 4], Some(1), 1),
+        // As many rows as columns, and as many as K.
+        (&[2, 5, 4], &[4, 5], None, 0),
+        (&[2, 4, 4], &[2, 4, 5], None, 0),
+        (&[2, 5, 4], &[4], None, 0),
+    ] {
+        let of = if w.len() == 1 || x.len() > 2 { x[1] } else { 5 };
+        let network = Network::build(|g| {
+            let w = g.constant("w", tensor(F32, w, 2));
+            let product = match (g.input("x", F32, x), transposed) {
+                (x, Some(transposed)) => g.apply("Gemm", &[x, w], Attributes::new().with("transB", transposed)),
+                (x, None) => x.matmul(w),
+            };
+            let [scale, shift, mean] = [4, 5, 6].map(|seed| g.constant(&format!("c{seed}"), tensor(F32, &[of], seed)));
+            let variance: Vec<f64> = numbers(of, 7).iter().map(|x| x.abs() + 0.5).collect();
+            let variance = g.constant("variance", Tensor::of_numbers(F32, &[of], &variance).unwrap());
+            g.output("y", g.apply("BatchNormalization", &[product, scale, shift, mean, variance], Attributes::new()));
+        })
+        .unwrap();
+        let (simple, did) = network.simplified();
+        assert_eq!(did.batch_norms, folds, "{x:?} times {w:?}\n{simple}");
+        let input = [("x", tensor(F32, x, 8))];
+        let (exact, folded) = (network.run(&input).unwrap(), simple.run(&input).unwrap());
+        let near = |(a, b): (&f64, &f64)| (a - b).abs() < 1e-5;
+        assert!(exact[0].1.numbers().iter().zip(&folded[0].1.numbers()).all(near), "{x:?} times {w:?}");
+    }
+}
+
 #[test]
 fn parallel_products_become_one() {
     let network = Network::build(|g| {

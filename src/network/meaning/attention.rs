@@ -54,7 +54,8 @@ fn wrong(call: &Call<'_>) -> Fault {
 fn computed(call: &Call<'_>, function: Option<Scores>, inputs: &[(String, DType, Tensor)]) -> Result<Vec<Tensor>, Fault> {
     let [q, k, v] = [call.input(0)?, call.input(1)?, call.input(2)?];
     let (rank, dtype) = (q.rank(), q.dtype(call.name)?);
-    if rank < 2 || k.rank() != rank || v.rank() != rank || k.format() != q.format() || v.format() != q.format() {
+    // Formats are known when the network is built, but extents may not be.
+    if rank < 2 || k.rank() != rank || v.rank() != rank {
         return Err(wrong(call));
     }
     let [m, width, keys, n] = [q.shape()[rank - 2], q.shape()[rank - 1], k.shape()[rank - 2], v.shape()[rank - 1]];

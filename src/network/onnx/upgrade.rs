@@ -151,3 +151,89 @@ fn untyped(attribute: &messages::Attribute) -> Option<Attribute> {
     let text = attribute.s.as_ref().map(|text| Attribute::Text(String::from_utf8_lossy(text).into_owned()));
     attribute.f.map(Attribute::Float).or(attribute.i.map(Attribute::Int)).or(text)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft(operator: &str, inputs: usize, attributes: Attributes) -> Draft {
+        let inputs = (0..inputs).map(|i| Given::Named(format!("x{i}"))).collect();
+        Draft { operator: operator.into(), inputs, attributes }
+    }
+
+    fn indices(list: &[i64]) -> Given {
+        Given::Constant(Tensor::indices(list))
+    }
+
+    fn number(x: f64) -> Given {
+        Given::Constant(Tensor::scalar(Format::F32, x))
+    }
+
+    #[test]
+    fn attributes_become_the_inputs_that_they_are_now() {
+        let (none, x, gap) = (Attributes::new, Given::Named("x0".into()), Given::Named(String::new()));
+        for (operator, attributes, behind) in [
+            ("Squeeze", none().with("axes", vec![0, 2]), vec![indices(&[0, 2])]),
+            ("Unsqueeze", none().with("axes", 1i64), vec![indices(&[1])]),
+            ("ReduceMax", none().with("axes", vec![1]), vec![indices(&[1])]),
+            ("Split", none().with("split", vec![2, 3]), vec![indices(&[2, 3])]),
+            ("Reshape", none().with("shape", vec![6, -1]), vec![indices(&[6, -1])]),
+            ("TopK", none().with("k", 5i64), vec![indices(&[5])]),
+            (
+                "Slice",
+                none().with("starts", vec![1]).with("ends", vec![4]).with("axes", vec![2]),
+                vec![indices(&[1]), indices(&[4]), indices(&[2])],
+            ),
+            ("Slice", none().with("starts", vec![1]).with("ends", vec![4]), vec![indices(&[1]), indices(&[4])]),
+            ("Slice", none().with("starts", vec![1]).with("axes", vec![0]), vec![indices(&[1]), gap.clone(), indices(&[0])]),
+            ("Pad", none().with("pads", vec![0, 1]).with("value", 2.5f32), vec![indices(&[0, 1]), number(2.5)]),
+            ("Pad", none().with("pads", vec![0, 1]), vec![indices(&[0, 1])]),
+            ("Clip", none().with("min", -1.0f32).with("max", 6.0f32), vec![number(-1.0), number(6.0)]),
+            ("Clip", none().with("max", 6.0f32), vec![gap.clone(), number(6.0)]),
+            ("Clip", none().with("min", 0.0f32), vec![number(0.0)]),
+            ("Dropout", none().with("ratio", 0.5f32).with("is_test", 1i64), vec![]),
+            ("BatchNormalization", none().with("spatial", 1i64).with("is_test", 1i64).with("consumed_inputs", vec![0]), vec![]),
+            ("Relu", none().with("consumed_inputs", vec![0]).with("broadcast", 1i64).with("round_mode", "x"), vec![]),
+        ] {
+            let mut draft = draft(operator, 1, attributes);
+            upgrade(&mut draft, 6).unwrap();
+            let expected: Vec<Given> = [x.clone()].into_iter().chain(behind).collect();
+            assert_eq!((draft.inputs, draft.attributes), (expected, none()), "{operator}");
+        }
+    }
+
+    #[test]
+    fn inputs_of_now_stay_as_they_are() {
+        for (operator, inputs) in [("Squeeze", 2), ("Slice", 5), ("Clip", 3), ("Pad", 3), ("TopK", 2)] {
+            let mut draft = draft(operator, inputs, Attributes::new().with("axis", 1i64));
+            let before = draft.inputs.clone();
+            upgrade(&mut draft, 13).unwrap();
+            assert_eq!((draft.inputs, draft.attributes), (before, Attributes::new().with("axis", 1i64)), "{operator}");
+        }
+        // From opset 7 on these names would be attributes of somebody else.
+        let mut kept = draft("Custom", 1, Attributes::new().with("broadcast", 1i64));
+        upgrade(&mut kept, 7).unwrap();
+        assert_eq!(kept.attributes, Attributes::new().with("broadcast", 1i64));
+        let mut ended = draft("Resize", 2, Attributes::new());
+        ended.inputs.extend([Given::Named(String::new()), Given::Named(String::new())]);
+        upgrade(&mut ended, 13).unwrap();
+        assert_eq!(ended.inputs.len(), 2, "inputs that are left out at the end");
+    }
+
+    #[test]
+    fn formats_have_names() {
+        for (operator, attribute) in [("Cast", "to"), ("BitCast", "to"), ("EyeLike", "dtype"), ("QuantizeLinear", "output_dtype")]
+        {
+            let renamed = |number: i64| {
+                let mut draft = draft(operator, 1, Attributes::new().with(attribute, number));
+                upgrade(&mut draft, 13).map(|()| draft.attributes)
+            };
+            assert_eq!(renamed(1).unwrap(), Attributes::new().with(attribute, "f32"), "{operator}");
+            assert_eq!(renamed(10).unwrap(), Attributes::new().with(attribute, "f16"), "{operator}");
+            assert_eq!(renamed(0).unwrap(), Attributes::new(), "{operator}");
+            assert!(renamed(999).is_err(), "{operator}");
+        }
+        let before = ["Softmax", "LogSoftmax", "Hardmax", "Relu"].map(|operator| [12, 13].map(|opset| flattens(operator, opset)));
+        assert_eq!(before, [[true, false], [true, false], [true, false], [false, false]]);
+    }
+}

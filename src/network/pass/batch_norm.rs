@@ -18,8 +18,8 @@ fn factors<'a>(network: &'a Network, product: &Node, norm: &Node) -> Option<(Sca
     let weights = constant(product, 1)?;
     let channel = match product.kind() {
         Kind::Anchor(Anchor::Conv) => 0,
-        // Columns of B are the channels.
-        Kind::Anchor(Anchor::Gemm) if weights.rank() == 2 => usize::from(!product.attributes.flag("transB")),
+        // Columns of B, a matrix, are the channels.
+        Kind::Anchor(Anchor::Gemm) => usize::from(!product.attributes.flag("transB")),
         _ => return None,
     };
     let plain = product.attributes.float_or("alpha", 1.0) == 1.0 && product.attributes.float_or("beta", 1.0) == 1.0;

@@ -40,7 +40,7 @@ impl PlannedScores {
     /// The same with its code laid out for a tile.
     pub(in crate::plan) fn on(self, tile: &Tile, fast_math: bool) -> PlannedScores {
         let [queries, keys] = tile.held_scores().unwrap_or([1; 2]);
-        let copies = Copies { visit: queries * keys, column: keys, row: queries };
+        let copies = Copies { visit: queries * keys, column: keys, row: queries, again: 1, limited: false };
         let code = Code::copied(&self.program, &copies, true, PlannedScores::STRIP, fast_math);
         PlannedScores { code, ..self }
     }

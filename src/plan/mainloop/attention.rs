@@ -10,7 +10,7 @@ use super::rules::{Asked, Number, Rules, Tried, first_broken};
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
 use crate::plan::Reason;
-use crate::plan::code::{Price, Priced};
+use crate::plan::code::{Copied, Copies, Price, Priced};
 use crate::plan::epilogue::reduce::Unit;
 use crate::plan::request::TileRequest;
 use crate::problem::{Operation, Shape};
@@ -188,10 +188,14 @@ impl Rules for Attention {
         format!(", {stages} blocks of {keys} keys of {width} elements, {} warps{multiplied}", tile.threads / 32)
     }
 
+    fn copies(&self, of: &Copied<'_>) -> Copies {
+        of.by_slabs([(of.tile.threads / 32).max(1), 1], self.memory(of.tile, of.operation.dtype())[1])
+    }
+
     fn price(&self, of: &Priced<'_>) -> Price {
-        let [keys, _, width] = own(of.tile);
-        let products = keys * (width + of.tile.bn);
-        Price { kernel: 420.0 + 0.012 * products as f64, thousand: 97.0, store: 49.0, word: 147.0, sum: 0.0 }
+        let [keys, _, width] = own(of.copied.tile);
+        let products = keys * (width + of.copied.tile.bn);
+        Price { kernel: 261.0 + 0.0344 * products as f64, thousand: 166.0, load: 213.0, store: 86.9, reduction: 174.0, sum: 0.0 }
     }
 
     fn memory(&self, tile: &Tile, dtype: DType) -> [usize; 2] {
@@ -208,5 +212,24 @@ impl Rules for Attention {
 
     fn unit(&self, tile: &Tile, strip: usize) -> Unit {
         Unit::of_warps(tile, 1, strip)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The threads of a block hold each score of its queries once, four lanes those of a query.
+    #[test]
+    fn threads_hold_all_scores() {
+        for Shaped { bm, warps, keys, wgmma, .. } in &SHAPED {
+            let shape = TileShape::Attention { keys: *keys, stages: 2, width: 64, wgmma: *wgmma };
+            let tile = Tile { bm: *bm, bn: 64, shape, threads: 32 * warps, min_blocks: 1 };
+            let [queries, scores] = tile.held_scores().expect("an attention's tile");
+            assert_eq!((queries * tile.threads, 4 * scores), (4 * bm, *keys), "{tile}");
+            assert_eq!(tile.keys_by_wgmma(), wgmma.then_some(*keys), "{tile}");
+        }
+        let other = Tile::pointwise(16, 256, 128);
+        assert_eq!((other.held_scores(), other.keys_by_wgmma()), (None, None));
     }
 }

@@ -8,7 +8,7 @@ use super::direct::{self, waves};
 use super::rules::{Asked, Number, Rules, Tried, first_broken};
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
-use crate::plan::code::{Price, Priced};
+use crate::plan::code::{Copied, Copies, Price, Priced};
 use crate::plan::epilogue::reduce::Unit;
 use crate::plan::request::TileRequest;
 use crate::problem::{ConvShape, Convolution, Operation};
@@ -176,11 +176,16 @@ impl Rules for Bands {
         format!("x{terms}, {lines} lines of {line} elements, {warps_m}x{warps_n} warps")
     }
 
+    fn copies(&self, of: &Copied<'_>) -> Copies {
+        let [.., warps_m, warps_n] = own(of.tile);
+        of.by_slabs([warps_m, warps_n], self.memory(of.tile, of.operation.dtype())[1])
+    }
+
     fn price(&self, of: &Priced<'_>) -> Price {
-        let [_, _, terms, warps_m, warps_n] = own(of.tile);
-        let fragments = of.tile.bm / warps_m.max(1) * (of.tile.bn / warps_n.max(1)) / 128;
-        let kernel = 700.0 + 0.6 * terms as f64 + 13.5 * fragments as f64;
-        Price { kernel, thousand: 193.0, store: 62.0, word: 118.0, sum: 0.0 }
+        let [_, _, terms, warps_m, warps_n] = own(of.copied.tile);
+        let fragments = of.copied.tile.bm / warps_m.max(1) * (of.copied.tile.bn / warps_n.max(1)) / 128;
+        let kernel = 911.0 + 1.35 * terms as f64 + 7.84 * fragments as f64;
+        Price { kernel, thousand: 248.0, load: 182.0, store: 74.2, reduction: 207.0, sum: 0.0 }
     }
 
     /// Filters, places of pairs, and for two tiles places of rows, and lines. Slabs are behind them.

@@ -8,7 +8,7 @@ use super::direct::{self, waves};
 use super::rules::{Asked, Number, Rules, Tried, first_broken};
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
-use crate::plan::code::{Copies, Price, Priced, widening};
+use crate::plan::code::{Copied, Copies, Price, Priced, widening};
 use crate::plan::request::TileRequest;
 use crate::problem::{GradientOf, Operation, Patches};
 
@@ -18,8 +18,8 @@ pub(super) struct Depthwise;
 /// The most pixels of a thread side by side, and registers that it may take for them.
 const LONGEST_RUN: usize = 8;
 const RUN_REGISTERS: usize = 216;
-/// Milliseconds that the compiler may take for their products.
-const MOST_TIME: f64 = 3000.0;
+/// What such a thread's widened pixels and products may come to: about three seconds of compiling.
+const MOST_CODE: f64 = 3000.0;
 /// The widest window of such a thread.
 const WIDEST_WINDOW: usize = 9;
 
@@ -47,13 +47,18 @@ fn obstacle(operation: Operation) -> Option<String> {
     }
 }
 
-/// Milliseconds that the products of a thread take the compiler. It sees the lines under a window in up to three places, each
+/// Widened pixels and products in the code of a thread. The compiler sees the lines under a window in up to three places, each
 /// with and without the end of the channels.
-fn time(patches: &Patches, run: usize, strip: usize, widening: usize) -> f64 {
+fn seen(patches: &Patches, run: usize, strip: usize, widening: usize) -> [f64; 2] {
     let [height, width] = patches.convolution.measures().window;
     let places = 2 * if height == 1 { 1 } else { 2 + height % 2 };
-    let (widened, products) = (direct::pixels_under(patches, run) * widening, run * width);
-    (places * strip) as f64 * (0.4 * widened as f64 + 1.46 * products as f64)
+    [direct::pixels_under(patches, run) * widening, run * width].map(|elements| (places * strip * elements) as f64)
+}
+
+/// Whether the code of a run is short enough to be compiled.
+fn is_compiled_soon(patches: &Patches, run: usize, strip: usize, widening: usize) -> bool {
+    let [widened, products] = seen(patches, run, strip, widening);
+    0.4 * widened + 1.46 * products <= MOST_CODE
 }
 
 /// The tiles for a convolution, with estimates that compare them.
@@ -68,7 +73,7 @@ fn tiles(patches: &Patches, dtype: DType, request: &TileRequest<'_>) -> Vec<(Til
             + 2 * direct::pixels_under(patches, run) * (strip * size).div_ceil(4)
             + 24
     };
-    let is_short = |run: usize| registers(run) <= RUN_REGISTERS && time(patches, run, strip, widening(dtype)) <= MOST_TIME;
+    let is_short = |run: usize| registers(run) <= RUN_REGISTERS && is_compiled_soon(patches, run, strip, widening(dtype));
     // Runs do not cross the end of a row of output pixels.
     let fits = |run: &usize| q.is_multiple_of(*run) && (*run == 1 || is_short(*run));
     let taps = patches.convolution.taps();
@@ -139,8 +144,11 @@ impl Rules for Depthwise {
     }
 
     fn price(&self, of: &Priced<'_>) -> Price {
-        let pixels = patches_of(of.operation).map_or(0.0, |patches| time(&patches, own(of.tile)[0], of.strip, of.widening(0)));
-        Price { kernel: 69.0 + pixels, thousand: 243.0, store: 34.0, word: 114.0, sum: 0.0 }
+        let Copied { tile, operation, strip, .. } = of.copied;
+        let seen = patches_of(operation).map(|patches| seen(&patches, own(tile)[0], strip, of.widening(0)));
+        let [widened, products] = seen.unwrap_or_default();
+        let kernel = 135.0 + 0.119 * widened + 1.65 * products;
+        Price { kernel, thousand: 184.0, load: 0.0, store: 66.9, reduction: 165.0, sum: 0.0 }
     }
 
     fn memory(&self, tile: &Tile, dtype: DType) -> [usize; 2] {
@@ -156,9 +164,8 @@ impl Rules for Depthwise {
         own(tile)[0] * 8
     }
 
-    fn copies(&self, tile: &Tile, strip: usize, _: bool) -> Copies {
-        let [run, _] = own(tile);
-        Copies { visit: strip * run, column: strip, row: run }
+    fn copies(&self, of: &Copied<'_>) -> Copies {
+        Copies { limited: false, ..Copies::of_visits(of.strip, own(of.tile)[0]) }
     }
 
     fn takes_any_channels(&self) -> bool {

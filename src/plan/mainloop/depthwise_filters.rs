@@ -9,7 +9,7 @@ use super::direct;
 use super::rules::{Asked, Number, Rules, Tried, first_broken};
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
-use crate::plan::code::{Copies, Price, Priced};
+use crate::plan::code::{Price, Priced};
 use crate::plan::request::TileRequest;
 use crate::problem::{GradientOf, Operation, Patches, Shape};
 use crate::target::Gpu;
@@ -230,13 +230,13 @@ impl Rules for DepthwiseFilters {
     }
 
     fn price(&self, of: &Priced<'_>) -> Price {
-        let own = Own::of(of.tile);
-        let lines = patches_of(of.operation).map(|patches| Step { patches: &patches, sizes: [1; 2], own }.lines());
+        let own = Own::of(of.copied.tile);
+        let lines = patches_of(of.copied.operation).map(|patches| Step { patches: &patches, sizes: [1; 2], own }.lines());
         let ([under, kept, fresh], Own { vector, run, rows, .. }) = (lines.unwrap_or([1; 3]), own);
         let widened = (rows * under + run) * vector * of.widening(0);
         let loads = ((kept + 2 * fresh) * under + 2 * run) * vector;
-        let kernel = 125.0 + 0.25 * widened as f64 + 6.5 * loads as f64;
-        Price { kernel, thousand: 90.0, store: 12.0, word: 150.0, sum: 0.0 }
+        let kernel = 155.0 + 0.31 * widened as f64 + 8.0 * loads as f64;
+        Price { kernel, thousand: 111.0, load: 0.0, store: 15.0, reduction: 185.0, sum: 0.0 }
     }
 
     /// The block's sums, and those of its warps.
@@ -254,10 +254,6 @@ impl Rules for DepthwiseFilters {
     /// Eight columns are the most of a visit.
     fn accumulators(&self, _: &Tile) -> usize {
         8
-    }
-
-    fn copies(&self, _: &Tile, strip: usize, _: bool) -> Copies {
-        Copies { visit: strip, column: strip, row: 1 }
     }
 
     /// The parts of K of one tile of channels after the other's.
@@ -287,5 +283,46 @@ impl Rules for DepthwiseFilters {
         let of = patches.convolution.measures();
         let down = [("STRIDE_Y", of.stride[0]), ("DILATION_Y", of.dilation[0])];
         direct::window(operation).into_iter().chain(down).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem::{ConvShape, Convolution};
+
+    /// What a step does, counted one by one.
+    #[test]
+    fn a_step_has_slots_for_what_it_does() {
+        for (stride, dilation) in [(1, 1), (2, 1), (1, 2), (3, 1)] {
+            let shape = ConvShape::new(2, [40, 40, 32], [32, 5, 3]).groups(32).stride([stride; 2]).dilation([dilation; 2]);
+            let convolution = Convolution::new(shape).expect("a convolution");
+            let operation = Operation::ConvolutionGradient { dtype: DType::F32, convolution, of: GradientOf::Filters };
+            let patches = patches_of(operation).expect("the gradient of its filters");
+            for (sizes, vector, run, rows) in [([4, 1], 4, 2, 5), ([8, 2], 2, 4, 3), ([2, 1], 8, 1, 2), ([1, 1], 4, 3, 1)] {
+                let own = Own { vector, lanes: 8, run, rows, window: [5, 3], parts: 1 };
+                let step = Step { patches: &patches, sizes, own };
+                // Columns of the image that windows of the run cover, and lines that the row before has not read.
+                let columns = |pixel: usize| (0..3).map(move |tap| pixel * stride + tap * dilation);
+                let under = (0..run).flat_map(columns).collect::<std::collections::HashSet<_>>().len();
+                let fresh = if dilation == 1 { (0..rows).filter(|row| row + stride >= rows).count() } else { rows };
+                assert_eq!(step.lines(), [under, rows - fresh, fresh], "{shape}, {rows} rows, {run} pixels");
+                let mut slots = 24;
+                for _row in 0..rows {
+                    for _pixel in 0..run {
+                        for _tap in 0..3 {
+                            slots += vector * sizes[1];
+                        }
+                    }
+                }
+                for _pixel in 0..fresh * under + run {
+                    slots += 4;
+                }
+                if sizes[0] < 4 {
+                    slots += vector * (rows * under + run);
+                }
+                assert_eq!(step.slots(), slots, "{shape}, {rows} rows, {run} pixels");
+            }
+        }
     }
 }

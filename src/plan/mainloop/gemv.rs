@@ -6,7 +6,7 @@ use super::sm90a::few_rows::narrow_tiles_read_faster;
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
 use crate::ir::Order;
-use crate::plan::code::{Copies, Price, Priced};
+use crate::plan::code::{Price, Priced};
 use crate::plan::request::TileRequest;
 use crate::problem::{Layout, Operation, Shape};
 
@@ -105,17 +105,17 @@ impl Rules for Gemv {
 
     /// Widened operands have a template of their own.
     fn price(&self, of: &Priced<'_>) -> Price {
-        let (Tile { bm, bn, .. }, size) = (*of.tile, of.operation.dtype().size());
-        let kernel = if of.operation.widened().is_some() {
+        let (Tile { bm, bn, .. }, size) = (*of.copied.tile, of.copied.operation.dtype().size());
+        let kernel = if of.copied.operation.widened().is_some() {
             // A warp has four matrices of weights at a time if there are 64 columns.
-            let wide = match of.operation.dtypes()[1].bits() {
+            let wide = match of.copied.operation.dtypes()[1].bits() {
                 _ if bn < 64 => 0.0,
-                4 => 1200.0,
-                _ => 550.0,
+                4 => 1988.0,
+                _ => 864.0,
             };
-            63.0 * bm as f64 + wide
+            71.5 * bm as f64 + wide
         } else {
-            let [a_by_k, b_by_k] = of.operation.k_contiguous();
+            let [a_by_k, b_by_k] = of.copied.operation.k_contiguous();
             let vector = 16 / size.max(1);
             let [columns, terms] = if b_by_k { [bn, vector] } else { [vector, 8] };
             // Loads of less than a word.
@@ -123,9 +123,10 @@ impl Rules for Gemv {
             let bytes_of_a = if a_by_k { of.alignment[0] } else { size };
             let loads = pieces(columns * terms, of.alignment[1]) + pieces(bm * terms, bytes_of_a);
             let widened = bm * columns * terms * (of.widening(0) + of.widening(1));
-            5.3 * loads as f64 + 2.4 * (bm * columns) as f64 + 0.082 * widened as f64
+            let loads = if b_by_k { 0.044 * (loads * loads) as f64 } else { 1.25 * loads as f64 };
+            loads + 4.75 * (bm * columns) as f64 + 0.105 * widened as f64
         };
-        Price { kernel: 153.0 + kernel, thousand: 174.0, store: 18.0, word: 88.0, sum: 0.0 }
+        Price { kernel: 169.0 + kernel, thousand: 189.0, load: 20.4, store: 19.4, reduction: 126.0, sum: 0.0 }
     }
 
     /// A sum of every warp for each element, and the block's own sums if blocks add them up.
@@ -140,10 +141,6 @@ impl Rules for Gemv {
 
     fn cluster(&self, tile: &Tile) -> usize {
         own(tile)
-    }
-
-    fn copies(&self, _: &Tile, strip: usize, _: bool) -> Copies {
-        Copies { visit: strip, column: strip, row: 1 }
     }
 
     fn shares_operands(&self) -> bool {

@@ -7,7 +7,7 @@ use super::rules::{Asked, Number, Rules, Tried, first_broken};
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
 use crate::ir::axes::M;
-use crate::plan::code::{Copies, Price, Priced};
+use crate::plan::code::{Copied, Copies, Price, Priced};
 use crate::plan::launch::repack::{BANDWIDTH, LAUNCH};
 use crate::plan::request::TileRequest;
 use crate::plan::{Instr, InstrKind, Phase, Program, Reason, Store};
@@ -210,12 +210,12 @@ impl Rules for Groups {
     /// Each element that a thread has at a time is read for each stage and stored, by code of its own, which there is twice: with
     /// and without edges. The rest is fitted to five norms, not to random epilogues.
     fn price(&self, of: &Priced<'_>) -> Price {
-        let ([.., together], stages) = (own(of.tile), &of.program.stages);
-        let elements = 2.0 * (of.strip * together) as f64;
+        let ([.., together], stages) = (own(of.copied.tile), &of.copied.program.stages);
+        let elements = 2.0 * (of.copied.strip * together) as f64;
         let inside = stages.iter().flat_map(|stage| &stage.reductions).map(|r| r.monoid.words(r.value)).sum::<usize>() as f64;
         let read = ((stages.len() + 1) * (1 + of.widening(0))) as f64;
-        let kernel = 490.0 + elements * (0.25 * read + 0.12 * inside) + 22.0 * inside;
-        Price { kernel, thousand: 330.0, store: 7.0 + 1.8 * elements, word: 0.0, sum: 0.0 }
+        let kernel = 490.0 + elements * (0.25 * read + 0.12 * inside);
+        Price { kernel, thousand: 330.0, load: 0.0, store: 7.0 + 1.8 * elements, reduction: 0.0, sum: 0.0 }
     }
 
     /// Fitted to 42 tiles of three norms on an H100 and an H200 (`docs/measurements/0063-groups-in-clusters.md`).
@@ -296,8 +296,8 @@ impl Rules for Groups {
         own(tile)[1]
     }
 
-    fn copies(&self, tile: &Tile, strip: usize, _: bool) -> Copies {
-        Copies { visit: strip * own(tile)[3], column: strip, row: 1 }
+    fn copies(&self, of: &Copied<'_>) -> Copies {
+        Copies { visit: of.strip * own(of.tile)[3], column: of.strip, row: 1, again: 1, limited: false }
     }
 
     fn shares_operands(&self) -> bool {

@@ -2,10 +2,10 @@
 //! (`templates/mainloop/pointwise.cuh`).
 
 use super::candidates::{self, Candidate, candidate};
-use super::rules::{Asked, Number, Rules, Tried, first_broken, visits_whole_rows};
+use super::rules::{Asked, Number, Rules, Tried, first_broken, visits, visits_whole_rows};
 use super::tall;
 use super::tile::{Tile, TileShape};
-use crate::plan::code::{Price, Priced};
+use crate::plan::code::{Copied, Copies, Price, Priced};
 use crate::plan::request::TileRequest;
 use crate::problem::{Operation, Shape};
 
@@ -70,8 +70,20 @@ impl Rules for Pointwise {
         String::new()
     }
 
-    fn price(&self, _: &Priced<'_>) -> Price {
-        Price { kernel: 88.0, thousand: 78.0, store: 25.0, word: 106.0, sum: 0.0 }
+    /// Windows of a pool are read one after the other.
+    fn copies(&self, of: &Copied<'_>) -> Copies {
+        let Copied { tile, strip, operation, .. } = *of;
+        let most = if operation.pooling().is_some() { 1 } else { (32 / strip).min(8) };
+        Copies::of_visits(strip, visits(tile, strip, tile.bm).min(most))
+    }
+
+    /// Tall tiles have the code of the epilogue twice, with and without edges. A sum of matrices loads some side by side.
+    fn price(&self, of: &Priced<'_>) -> Price {
+        let Copied { tile, strip, operation, .. } = of.copied;
+        let of_pool = if operation.pooling().is_some() { 81.8 } else { 0.0 };
+        let of_sum = if of.parts > 1 { 2.2 * (strip * of.parts.min(8)) as f64 } else { 0.0 };
+        let [thousand, store, reduction] = if tile.bm >= 64 { [268.0, 41.5, 171.0] } else { [134.0, 29.7, 147.0] };
+        Price { kernel: 91.0 + of_pool + of_sum, thousand, load: 34.0, store, reduction, sum: 0.0 }
     }
 
     fn shares_operands(&self) -> bool {

@@ -5,7 +5,7 @@ use super::rules::{Asked, Number, Rules, Tried, first_broken};
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
 use crate::ir::axes::{Axes, M};
-use crate::plan::code::{Copies, Price, Priced};
+use crate::plan::code::{Copied, Copies, Price, Priced};
 use crate::plan::epilogue::reduce::Unit;
 use crate::plan::request::TileRequest;
 use crate::plan::{InstrKind, Phase, Program, Reason};
@@ -128,15 +128,16 @@ impl Rules for Rows {
     /// Each element of a row that a thread has at a time is read for each stage, stored, and enters sums, by code of its own.
     /// Rows that are held have this code twice, with and without edges.
     fn price(&self, of: &Priced<'_>) -> Price {
-        let ([group, span, together, ahead], stages) = (own(of.tile), &of.program.stages);
-        let [times, thousand] = if of.tile.holds_rows() { [2.0, 330.0] } else { [1.0, 165.0] };
+        let ([group, span, together, ahead], stages) = (own(of.copied.tile), &of.copied.program.stages);
+        let times = if of.copied.tile.holds_rows() { 2.0 } else { 1.0 };
         let elements = times * (span / group.max(1) * together) as f64;
-        let inside = stages.iter().flat_map(|stage| &stage.reductions).map(|r| r.monoid.words(r.value)).sum::<usize>() as f64;
+        let inside = stages.iter().map(|stage| stage.reductions.len()).sum::<usize>() as f64;
         let read = ((stages.len() + 1) * (1 + of.widening(0))) as f64;
-        let loads = of.program.steps.iter().filter(|step| matches!(step.kind, InstrKind::Load { .. })).count() as f64;
-        let each = 0.25 * read + 0.12 * inside + 0.9 * loads + 1.8 * ahead as f64 * (1.0 + loads);
-        let kernel = 38.0 + elements * each + 22.0 * inside;
-        Price { kernel, thousand, store: 7.0 + 1.8 * elements, word: 120.0 + 0.55 * elements, sum: 0.0 }
+        let loads = of.copied.program.steps.iter().filter(|step| matches!(step.kind, InstrKind::Load { .. })).count() as f64;
+        let each = 0.212 * read + 1.07 * loads + 5.43 * ahead as f64 * (1.0 + loads);
+        let kernel = 65.1 + elements * each + 6.64 * inside;
+        let (store, reduction) = (29.5 + 1.12 * elements, 133.0 + 3.6 * elements);
+        Price { kernel, thousand: times * 181.0, load: 0.0, store, reduction, sum: 0.0 }
     }
 
     fn fit(&self, tile: &Tile, request: &TileRequest<'_>) -> Result<Tile, Reason> {
@@ -212,10 +213,11 @@ impl Rules for Rows {
         has_any && tile.holds_rows() && program.stages.len() <= MOST_RENEWED && program.reductions.is_empty()
     }
 
-    fn copies(&self, tile: &Tile, strip: usize, _: bool) -> Copies {
-        let [group, span, together, _] = own(tile);
+    fn copies(&self, of: &Copied<'_>) -> Copies {
+        let ([group, span, together, _], strip) = (own(of.tile), of.strip);
         let visits = span / (group * strip).max(1);
-        Copies { visit: strip * visits * together, column: strip * visits, row: together }
+        let column = strip * visits;
+        Copies { visit: column * together, column, row: together, again: together, limited: false }
     }
 
     fn shares_operands(&self) -> bool {

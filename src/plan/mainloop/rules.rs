@@ -6,7 +6,7 @@ use super::tile::Tile;
 use crate::check::Checked;
 use crate::dtype::DType;
 use crate::ir::{Operand, Order};
-use crate::plan::code::{Copies, Price, Priced};
+use crate::plan::code::{Copied, Copies, Price, Priced};
 use crate::plan::epilogue::reduce::Unit;
 use crate::plan::request::TileRequest;
 use crate::plan::{Preferences, Program, Reason};
@@ -135,9 +135,9 @@ pub(in crate::plan) trait Rules: Sync {
         None
     }
 
-    /// How often the epilogue's code is in a kernel.
-    fn copies(&self, _tile: &Tile, strip: usize, _split_epilogue: bool) -> Copies {
-        Copies::looped(strip)
+    /// How often the epilogue's code is in a kernel. Here a thread visits one strip.
+    fn copies(&self, of: &Copied<'_>) -> Copies {
+        Copies::of_visits(of.strip, 1)
     }
 
     /// The grid of a launch on so many rows and columns of tiles.
@@ -251,6 +251,11 @@ pub(in crate::plan) fn broken_powers(tile: &Tile, strip: usize) -> Option<&'stat
     let Tile { bm, bn, threads, .. } = *tile;
     (bn < 8 || strip > bn || !bn.is_multiple_of(strip) || ![bm, bn, threads].iter().all(|x| x.is_power_of_two()))
         .then_some("extents and threads are powers of two, strips divide the columns, and eight columns share a byte of a mask")
+}
+
+/// The visits of a thread to so many rows of a tile, if threads visit whole rows.
+pub(in crate::plan) fn visits(tile: &Tile, strip: usize, rows: usize) -> usize {
+    (rows * (tile.bn / strip) / tile.threads.max(1)).max(1)
 }
 
 /// Whether the threads of a block visit so many rows in whole rows.

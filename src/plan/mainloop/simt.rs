@@ -1,10 +1,10 @@
 //! `simt`: single multiply-adds in full precision, for any operand (`templates/mainloop/simt.cuh`).
 
 use super::candidates::{self, Candidate, candidate};
-use super::rules::{Asked, Number, Rules, Tried, broken_powers, first_broken, visits_whole_rows};
+use super::rules::{Asked, Number, Rules, Tried, broken_powers, first_broken, visits, visits_whole_rows};
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
-use crate::plan::code::{Price, Priced};
+use crate::plan::code::{Copied, Copies, Price, Priced};
 use crate::plan::request::TileRequest;
 use crate::problem::Operation;
 
@@ -67,15 +67,23 @@ impl Rules for Simt {
         format!("x{bk}, {tm}x{tn} a thread")
     }
 
+    /// A thread visits strips of one row group at a time.
+    fn copies(&self, of: &Copied<'_>) -> Copies {
+        let Copied { tile, strip, .. } = *of;
+        let rows = tile.bm / (own(tile)[1] / 4).max(1);
+        Copies::of_visits(strip, visits(tile, strip, rows).min(if strip >= 4 { 16 / strip } else { 8 }))
+    }
+
     fn price(&self, of: &Priced<'_>) -> Price {
-        let ([bk, tm, tn], Tile { bm, bn, threads, .. }) = (own(of.tile), *of.tile);
+        let ([bk, tm, tn], Tile { bm, bn, threads, .. }) = (own(of.copied.tile), *of.copied.tile);
         let elements = ((bm + bn) * bk / threads.max(1)) as f64;
         let widened = ((bm * of.widening(0) + bn * of.widening(1)) * bk / threads.max(1)) as f64;
-        let scaled = f64::from(u8::from(of.operation.is_scaled()));
-        let each = if of.operation.dtype() == DType::I32 { 1.2 } else { 0.9 };
-        let staged = 0.85 * widened + of.images([3.7, 11.7, 4.4]) * elements;
-        let kernel = 250.0 + each * (tm * tn) as f64 + staged + 71.0 * scaled;
-        Price { kernel, thousand: 106.0, store: 52.0, word: 130.0, sum: 190.0 }
+        let scaled = f64::from(u8::from(of.copied.operation.is_scaled()));
+        let each = if of.copied.operation.dtype() == DType::I32 { 1.94 } else { 1.57 };
+        let images = of.images([7.28, 8.16, 5.45]) * elements;
+        let staged = 0.333 * widened + images + 62.4 * of.residues();
+        let kernel = 288.0 + each * (tm * tn) as f64 + staged + 129.0 * scaled;
+        Price { kernel, thousand: 181.0, load: 86.8, store: 60.2, reduction: 189.0, sum: 190.0 }
     }
 
     fn memory(&self, tile: &Tile, dtype: DType) -> [usize; 2] {

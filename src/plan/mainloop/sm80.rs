@@ -6,7 +6,8 @@ use super::scaled;
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
 use crate::ir::Order;
-use crate::plan::code::{Price, Priced};
+use crate::plan::Phase;
+use crate::plan::code::{Copied, Copies, Price, Priced};
 use crate::plan::epilogue::reduce::Unit;
 use crate::plan::request::TileRequest;
 use crate::problem::{Layout, Operation};
@@ -37,6 +38,18 @@ impl Tile {
             rows /= 2;
         }
         [room.max(bytes(rows)), rows]
+    }
+}
+
+impl Copied<'_> {
+    /// Copies of the code of strips that go through slabs of so many rows. Matrices are fetched four visits ahead.
+    pub(super) fn by_slabs(&self, [warps_m, warps_n]: [usize; 2], rows: usize) -> Copies {
+        let (Tile { bm, bn, .. }, strip) = (*self.tile, self.strip);
+        let strips = (bn / warps_n.max(1) / strip).max(1);
+        let (lanes, fetches) = (strips.min(32), self.program.loads_of(Phase::Visit).next().is_some());
+        let visits = rows.min(bm / warps_m.max(1)) * lanes / 32;
+        let (visits, groups) = (visits.clamp(1, if fetches { 4 } else { 2 }), strips / lanes);
+        Copies { visit: strip * visits * groups, column: strip * groups, row: visits, again: 1, limited: true }
     }
 }
 
@@ -133,18 +146,25 @@ impl Rules for Sm80 {
         format!("x{bk}, {stages} stages, {warps_m}x{warps_n} warps")
     }
 
+    fn copies(&self, of: &Copied<'_>) -> Copies {
+        let [.., warps_m, warps_n] = own(of.tile);
+        of.by_slabs([warps_m, warps_n], self.memory(of.tile, of.operation.dtype())[1])
+    }
+
     fn price(&self, of: &Priced<'_>) -> Price {
-        let ([bk, _, warps_m, warps_n], Tile { bm, bn, threads, .. }) = (own(of.tile), *of.tile);
-        let (warp_m, warp_n, size) = (bm / warps_m.max(1), bn / warps_n.max(1), of.operation.dtype().size());
+        let ([bk, _, warps_m, warps_n], Tile { bm, bn, threads, .. }) = (own(of.copied.tile), *of.copied.tile);
+        let (warp_m, warp_n, size) = (bm / warps_m.max(1), bn / warps_n.max(1), of.copied.operation.dtype().size());
         // Words of operands that become f16 on the way.
-        let words = if scaled::multiplied(of.operation).is_float8() { (warp_m + warp_n) * bk / 128 } else { 0 };
-        let word = if of.target.has_float8() { 0.0 } else { 5.1 };
+        let words = if scaled::multiplied(of.copied.operation).is_float8() { (warp_m + warp_n) * bk / 128 } else { 0 };
+        let word = if of.target.has_float8() { 0.0 } else { 4.94 };
         // Copies of less than 16 bytes.
         let copies = |extent: usize, bytes: usize| if bytes < 16 { extent * bk * size / (threads * bytes).max(1) } else { 0 };
         let copies = (copies(bm, of.alignment[0]) + copies(bn, of.alignment[1])) as f64;
-        let staged = of.images([11.0; 3]) * copies + of.images([15.0, 315.0, 145.0]);
-        let kernel = 133.0 + 3.2 * (warp_m * warp_n / 32) as f64 + word * words as f64 + staged;
-        Price { kernel, thousand: 153.0, store: 63.0, word: 106.0, sum: 198.0 }
+        let staged = of.images([14.0; 3]) * copies + of.images([58.1, 251.0, 142.0]);
+        // Rows that are found by their remainders.
+        let each = if of.residues { 15.0 } else { 4.27 };
+        let kernel = 180.0 + each * (warp_m * warp_n / 32) as f64 + word * words as f64 + staged;
+        Price { kernel, thousand: 226.0, load: 135.0, store: 62.4, reduction: 177.0, sum: 210.0 }
     }
 
     fn memory(&self, tile: &Tile, dtype: DType) -> [usize; 2] {

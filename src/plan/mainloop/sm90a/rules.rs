@@ -6,7 +6,7 @@ use super::{few_rows, few_tiles, l2};
 use crate::check::Checked;
 use crate::dtype::{DType, ValueType};
 use crate::ir::{Node, Operand, Order};
-use crate::plan::code::{Code, Copies, Price, Priced};
+use crate::plan::code::{Code, Copied, Copies, Price, Priced};
 use crate::plan::epilogue::reduce::Unit;
 use crate::plan::launch::repack::Repack;
 use crate::plan::mainloop::rules::{Asked, Number, Rules, Tried, first_broken};
@@ -189,8 +189,9 @@ impl Rules for Sm90a {
         if splits_k && !program.sums.is_empty() {
             return Err("its blocks share K, and sums of an operand are taken by blocks that have all of it".into());
         }
+        let copied = Copied { tile, operation: request.operation, strip, program, fast_math: request.fast_math };
         let of_stages = tile.accumulators() * (program.cost_of_stages(request.fast_math) as usize + 2 * program.stages.len());
-        let code = Code::of(program, tile, strip, request.fast_math).instructions + of_stages;
+        let code = Code::of(copied).instructions + of_stages;
         if code > MOST_CODE && request.preferences.tile.is_none() {
             return Err(format!("its epilogue would be {code} instructions of code, which takes long to compile").into());
         }
@@ -288,9 +289,13 @@ impl Rules for Sm90a {
     }
 
     fn price(&self, of: &Priced<'_>) -> Price {
-        let each = if of.operation.is_scaled() { 8.2 } else { 2.5 };
-        let kernel = 168.0 + each * of.tile.accumulators() as f64 + of.images([55.0; 3]);
-        Price { kernel, thousand: 252.0, store: 27.0, word: 250.0, sum: 316.0 }
+        let Copied { tile, operation, .. } = of.copied;
+        let accumulators = tile.accumulators() as f64;
+        let each = 1.36 + if operation.is_scaled() { 2.66 } else { 0.0 };
+        // It is one block of code, for which the assembler takes more than its length.
+        let thousand = 215.0 + 10.1 * of.instructions() as f64 / 1e3;
+        let (load, reduction) = (2.08 * accumulators, 244.0 + 3.33 * accumulators);
+        Price { kernel: 290.0 + each * accumulators, thousand, load, store: 42.5, reduction, sum: 383.0 }
     }
 
     fn accumulators(&self, tile: &Tile) -> usize {
@@ -327,10 +332,10 @@ impl Rules for Sm90a {
     }
 
     /// Every accumulator of a thread, two of every eight columns, two of every sixteen rows.
-    fn copies(&self, tile: &Tile, _: usize, split_epilogue: bool) -> Copies {
-        let halves = if split_epilogue { 2 } else { 1 };
+    fn copies(&self, of: &Copied<'_>) -> Copies {
+        let (tile, halves) = (of.tile, if of.program.splits_epilogue(of.fast_math) { 2 } else { 1 });
         let row = tile.accumulators() * 4 / tile.bn;
-        Copies { visit: tile.accumulators() / halves, column: tile.bn / 4 / halves, row }
+        Copies { visit: tile.accumulators() / halves, column: tile.bn / 4 / halves, row, again: 1, limited: false }
     }
 
     /// A persistent kernel has as many blocks as there is work and room for.
