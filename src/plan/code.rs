@@ -61,7 +61,7 @@ pub(super) struct Price {
 /// Milliseconds of each issue slot with which a monoid takes an element in. It combines states in several places.
 const SLOT: f64 = 6.1;
 
-/// What the copies of an epilogue's code in a kernel depend on.
+/// The inputs on which the copies of an epilogue's code in a kernel depend.
 #[derive(Clone, Copy)]
 pub(in crate::plan) struct Copied<'a> {
     pub tile: &'a Tile,
@@ -71,7 +71,7 @@ pub(in crate::plan) struct Copied<'a> {
     pub fast_math: bool,
 }
 
-/// What a kernel costs the compiler depends on.
+/// The inputs on which a kernel's compile time depends.
 pub(in crate::plan) struct Priced<'a> {
     pub copied: Copied<'a>,
     pub alignment: [usize; 2],

@@ -22,7 +22,7 @@ struct Held {
 {% endif %}            fetched[v] = epilogue_fetch(p, t, s);
         }
     }
-{% if renews %}    // What a stage has widened is not kept for the next.
+{% if renews %}    // Elements that a stage has widened are not kept for the next.
     DEVICE void renewed() {
 #pragma unroll
         for (int v = 0; v < VISITS; ++v) {

@@ -12,7 +12,7 @@ pub struct Measured {
     pub plan: KernelPlan,
     /// Tiles with the microseconds that each took.
     pub tiles: Vec<(Tile, f64)>,
-    /// The fewest microseconds, also of tiles that are no candidates any more.
+    /// The fewest microseconds, also of tiles that are not candidates any more.
     pub least: f64,
 }
 

@@ -216,7 +216,7 @@ fn scaled_blocks(mainloop: Mainloop) {
         [Blocks::groups(128), Blocks::groups(128)],
         [Blocks::squares(128), Blocks::groups(128)],
         [Blocks::squares(128), Blocks::squares(128)],
-        // Of several panels, and of other formats.
+        // Blocks of several panels, and scales of other formats.
         [Blocks::groups(256), Blocks::squares(128).scales_as(BF16)],
         [Blocks::squares(256).scales_as(F16), Blocks::groups(256).scales_as(F16)],
     ];

@@ -18,7 +18,7 @@ pub(super) struct Depthwise;
 /// The most pixels of a thread side by side, and registers that it may take for them.
 const LONGEST_RUN: usize = 8;
 const RUN_REGISTERS: usize = 216;
-/// What such a thread's widened pixels and products may come to: about three seconds of compiling.
+/// The most instructions of such a thread's widened pixels and products: about three seconds of compiling.
 const MOST_CODE: f64 = 3000.0;
 /// The widest window of such a thread.
 const WIDEST_WINDOW: usize = 9;

@@ -291,7 +291,7 @@ mod tests {
     use super::*;
     use crate::problem::{ConvShape, Convolution};
 
-    /// What a step does, counted one by one.
+    /// The work of a step, counted one by one.
     #[test]
     fn a_step_has_slots_for_what_it_does() {
         for (stride, dilation) in [(1, 1), (2, 1), (1, 2), (3, 1)] {
