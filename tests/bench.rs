@@ -98,11 +98,14 @@ mod test_options {
 
     #[test]
     fn kernels_have_names() {
-        let words = ["--kernel".into(), "5 stages, 2 ping-pong@-8+step;@16; cluster 2x1-step".into()];
+        let words = ["--kernel".into(), "5 stages, 2 ping-pong@-8+step;@16+turned; cluster 2x1-step-turned".into()];
         let options = Options::parse(&words, |_| None).expect("options");
-        let named = |tile: &str, raster, lockstep| Named { tile: tile.into(), raster, lockstep };
-        let expected =
-            [named("5 stages, 2 ping-pong", -8, Some(true)), named("", 16, None), named("cluster 2x1", 0, Some(false))];
+        let named = |tile: &str, raster, lockstep, transposed| Named { tile: tile.into(), raster, lockstep, transposed };
+        let expected = [
+            named("5 stages, 2 ping-pong", -8, Some(true), None),
+            named("", 16, None, Some(true)),
+            named("cluster 2x1", 0, Some(false), Some(false)),
+        ];
         assert_eq!(options.kernels, expected);
     }
 

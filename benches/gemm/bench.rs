@@ -129,13 +129,16 @@ impl<'b> Bench<'b> {
 
     /// The operation with the kernels that were named.
     fn named(&self, gemm: &Gemm, case: &Case) -> Result<Vec<Gemm>> {
-        let plan = gemm.kernel_plan(self.device.target(), self.device.gpu(), case.shape)?;
-        let tiles: Vec<Tile> = plan.choice.candidates().map(|(tile, _)| tile).collect();
-        let of_name = |Named { tile: name, raster, lockstep }: &Named| {
-            let ends = tiles.iter().find(|tile| tile.to_string().ends_with(name));
-            let tile = ends.or_else(|| tiles.iter().find(|tile| tile.to_string().contains(name)));
+        let of_name = |Named { tile: name, raster, lockstep, transposed }: &Named| {
             let mut gemm = gemm.clone().raster_group(*raster);
+            if let Some(transposed) = transposed {
+                gemm = gemm.transposed(*transposed);
+            }
             if !name.is_empty() {
+                let plan = gemm.kernel_plan(self.device.target(), self.device.gpu(), case.shape)?;
+                let tiles: Vec<Tile> = plan.choice.candidates().map(|(tile, _)| tile).collect();
+                let ends = tiles.iter().find(|tile| tile.to_string().ends_with(name));
+                let tile = ends.or_else(|| tiles.iter().find(|tile| tile.to_string().contains(name)));
                 gemm = gemm.tile(*tile.ok_or_else(|| format!("no tile is called `{name}`:\n{}", plan.choice))?);
             }
             Ok(if let Some(waits) = lockstep { gemm.lockstep(*waits) } else { gemm })

@@ -76,9 +76,15 @@ impl Kernel {
         }
     }
 
-    /// The same with the order of the tiles, and whether blocks keep lockstep.
+    /// The same with the order of the tiles, whether blocks keep lockstep, and whether the product is transposed.
     pub fn name_and_raster(&self) -> String {
-        format!("{}, groups of {}{}", self.name(), self.raster(), if self.is_in_lockstep() { ", lockstep" } else { "" })
+        let lockstep = if self.is_in_lockstep() { ", lockstep" } else { "" };
+        let transposed = if self.is_transposed() { ", transposed" } else { "" };
+        format!("{}, groups of {}{lockstep}{transposed}", self.name(), self.raster())
+    }
+
+    pub fn is_transposed(&self) -> bool {
+        self.plan.kernel().plan.product().transposed
     }
 
     pub fn is_in_lockstep(&self) -> bool {
@@ -91,7 +97,8 @@ impl Kernel {
 
     /// Whether they run alike.
     pub fn is_like(&self, other: &Kernel) -> bool {
-        let all = |kernel: &Kernel| (kernel.tile(), kernel.raster(), kernel.parts(), kernel.is_in_lockstep());
+        let tiles = |kernel: &Kernel| (kernel.tile(), kernel.raster(), kernel.is_transposed());
+        let all = |kernel: &Kernel| (tiles(kernel), kernel.parts(), kernel.is_in_lockstep());
         all(self) == all(other)
     }
 

@@ -17,8 +17,8 @@ Usage: cargo bench --bench gemm -- [OPTION...]
   --slices WHICH   long (160 ms), short (2.5 ms) or both (default: the group's)
   --rounds N       how often each contender runs (default: 7 long ones, 31 short ones)
   --kernel LIST    for group choice: only these kernels, and cuBLASLt. Each is a part of a tile's name (its end, if one
-                   ends so), then @GROUP for the order of its tiles, +step or -step for blocks in lockstep or not;
-                   separated by `;`
+                   ends so), then @GROUP for the order of its tiles, +step or -step for blocks in lockstep or not,
+                   +turned or -turned for the product transposed or as it is; separated by `;`
   --launch HOW     stream, graph or auto: graphs of at least 20 launches for kernels below 200 us (default: auto)
   --only TEXT      only cases with TEXT in their title
   --csv FILE       append a line for each comparison as soon as it is known
@@ -45,17 +45,24 @@ pub struct Named {
     /// The order of its tiles; 0 for its own.
     pub raster: i32,
     pub lockstep: Option<bool>,
+    pub transposed: Option<bool>,
 }
 
 impl Named {
     fn parse(word: &str) -> Option<Named> {
-        let (word, lockstep) = match (word.strip_suffix("+step"), word.strip_suffix("-step")) {
-            (Some(rest), _) => (rest, Some(true)),
-            (_, Some(rest)) => (rest, Some(false)),
-            _ => (word, None),
-        };
+        let (word, transposed) = wish(word, "turned");
+        let (word, lockstep) = wish(word, "step");
         let (tile, raster) = word.split_once('@').unwrap_or((word, "0"));
-        Some(Named { tile: tile.trim().to_owned(), raster: raster.trim().parse().ok()?, lockstep })
+        Some(Named { tile: tile.trim().to_owned(), raster: raster.trim().parse().ok()?, lockstep, transposed })
+    }
+}
+
+/// What stands before a word that is added with a sign, and the wish that it states.
+fn wish<'w>(word: &'w str, ending: &str) -> (&'w str, Option<bool>) {
+    match word.strip_suffix(ending) {
+        Some(rest) if rest.ends_with('+') => (&rest[..rest.len() - 1], Some(true)),
+        Some(rest) if rest.ends_with('-') => (&rest[..rest.len() - 1], Some(false)),
+        _ => (word, None),
     }
 }
 

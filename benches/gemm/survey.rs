@@ -6,6 +6,7 @@ use crate::case::{Case, Fused, Slices};
 use crate::contest::Contender;
 use crate::epilogues::{self, Kernel};
 use crate::operands::Operands;
+use postlude::plan::{Considered, KernelPlan};
 use postlude::prelude::*;
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -32,8 +33,19 @@ impl Bench<'_> {
         let plan =
             if plan.split.is_some() { whole.kernel_plan(self.device.target(), self.device.gpu(), case.shape)? } else { plan };
         let most = if self.slices(case).contains(&Slices::Long) { MOST_LONG } else { MOST };
-        let tiles = plan.choice.estimates().filter(|(_, hundredths)| *hundredths <= WITHIN).take(most);
-        Ok(std::iter::once(gemm.clone()).chain(tiles.map(|(tile, _)| whole.clone().tile(tile))).collect())
+        let promising = |plan: &KernelPlan, most: usize| {
+            let tiles = plan.choice.estimates().filter(|(_, hundredths)| *hundredths <= WITHIN).take(most);
+            let gemm = whole.clone().transposed(plan.transposed);
+            tiles.map(move |(tile, _)| gemm.clone().tile(tile)).collect::<Vec<Gemm>>()
+        };
+        let mut all = vec![gemm.clone()];
+        all.extend(promising(&plan, most));
+        // If the planner compares both ways, half as many tiles of the other way.
+        if plan.choice.verdicts.iter().any(|verdict| matches!(verdict.candidate, Considered::Turned(_))) {
+            let other = whole.clone().transposed(!plan.transposed);
+            all.extend(promising(&other.kernel_plan(self.device.target(), self.device.gpu(), case.shape)?, most / 2));
+        }
+        Ok(all)
     }
 
     /// Measures a shape, and writes a line: the peer, the plan as it is chosen, and each tile.
@@ -57,7 +69,10 @@ impl Bench<'_> {
         self.agree(case, &contenders, operands)?;
         self.each_slices(case, &contenders, operands, |slices, times, _| {
             let us = |contender: usize| times.median(contender) * 1e6;
-            let tiles: Vec<(String, f64)> = (1..kernels.len()).map(|i| (kernels[i].name(), us(i))).collect();
+            let named = |kernel: &Kernel| {
+                format!("{}{}", kernel.name(), if kernel.is_transposed() { ", transposed" } else { ", as it is" })
+            };
+            let tiles: Vec<(String, f64)> = (1..kernels.len()).map(|i| (named(&kernels[i]), us(i))).collect();
             let least = tiles.iter().map(|(_, us)| *us).fold(f64::INFINITY, f64::min);
             eprintln!("  {} tiles, chosen {:.3} of the best", tiles.len(), least / us(0));
             let Some(path) = self.csv() else { return Ok(()) };

@@ -7,9 +7,9 @@ use crate::device::{Device, DeviceArgs, Launch, Scratch, ScratchError};
 use crate::error::Error;
 use crate::jit::Cache;
 use crate::parallel;
-use crate::plan::{KernelPlan, Tile};
+use crate::plan::{KernelPlan, PlanError, Problem, Tile};
 use crate::problem::Shape;
-use crate::tune::{Autotune, Outcome, Record, Spread, Subject, Trial, Tuning};
+use crate::tune::{Autotune, Candidate, Outcome, Record, Spread, Subject, Trial, Tuning};
 use cudarc::driver::CudaStream;
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,8 +22,7 @@ const WORTHWHILE: f64 = 0.99;
 
 /// A tile that takes part in the comparison.
 struct Contender {
-    tile: Tile,
-    raster: i32,
+    candidate: Candidate,
     kernel: Kernel,
     launch: Launch,
     /// Microseconds a launch, one figure a round.
@@ -33,13 +32,65 @@ struct Contender {
 /// The state of a candidate before the first measurement.
 enum Ready {
     Yes(Box<Contender>),
-    No((Tile, i32), Outcome),
+    No(Candidate, Outcome),
+}
+
+/// The library's own plan, and the plan of the other way round if the planner compared both.
+struct Ways {
+    first: KernelPlan,
+    other: Option<KernelPlan>,
+}
+
+impl Ways {
+    fn of(&self, transposed: bool) -> &KernelPlan {
+        self.other.as_ref().filter(|plan| plan.transposed == transposed).unwrap_or(&self.first)
+    }
+
+    /// The tiles that fit both ways, by estimated time.
+    fn candidates(&self) -> Vec<Candidate> {
+        let of = |plan: &KernelPlan| {
+            let (transposed, nanoseconds) = (plan.transposed, plan.choice.estimated().unwrap_or(1) as f64);
+            let timed = plan.choice.candidates().zip(plan.choice.estimates());
+            let timed = timed.map(|((tile, raster), (_, hundredths))| {
+                (Candidate { tile, raster, transposed }, nanoseconds * hundredths as f64)
+            });
+            timed.collect::<Vec<_>>()
+        };
+        let mut all = of(&self.first);
+        if let Some(other) = &self.other {
+            all.extend(of(other));
+            all.sort_by(|a, b| a.1.total_cmp(&b.1));
+        }
+        all.into_iter().map(|(candidate, _)| candidate).collect()
+    }
+
+    /// The plan of a candidate.
+    fn with(&self, candidate: &Candidate, reason: &str) -> Option<KernelPlan> {
+        self.of(candidate.transposed).with_tile(candidate.tile, candidate.raster, reason)
+    }
 }
 
 impl Gemm {
     /// The plan with the tile that tuning found to be the fastest, if there is a record.
-    pub(super) fn tuned(&self, device: &Device, fresh: &KernelPlan, shape: Shape) -> Option<KernelPlan> {
-        Record::find(device.cache(), &self.subject(device, fresh, shape))?.apply(device.cache(), fresh)
+    pub(super) fn tuned(&self, device: &Device, fresh: &KernelPlan, problem: &Problem) -> Option<KernelPlan> {
+        let record = Record::find(device.cache(), &self.subject(device, fresh, problem.shape))?;
+        if record.transposed == fresh.transposed {
+            return record.apply(device.cache(), fresh);
+        }
+        record.apply(device.cache(), &self.other_way(device, fresh, problem)?)
+    }
+
+    /// The plan of the other way round, if the planner compares both.
+    fn other_way(&self, device: &Device, fresh: &KernelPlan, problem: &Problem) -> Option<KernelPlan> {
+        let other = self.clone().transposed(!fresh.transposed);
+        let plan = || other.kernel_plan(device.target(), device.gpu(), problem.clone()).ok();
+        fresh.choice.knows_other_way().then(plan)?.filter(|plan| plan.split.is_none() && fresh.split.is_none())
+    }
+
+    fn ways(&self, device: &Device, problem: &Problem) -> Result<Ways, PlanError> {
+        let first = self.kernel_plan(device.target(), device.gpu(), problem.clone())?;
+        let other = self.other_way(device, &first, problem);
+        Ok(Ways { first, other })
     }
 
     fn subject(&self, device: &Device, fresh: &KernelPlan, shape: Shape) -> Subject {
@@ -67,8 +118,8 @@ impl Plan {
             ScratchError::Arguments(error) => Error::from(error),
             ScratchError::Device(error) => error.into(),
         })?;
-        let fresh = self.gemm.kernel_plan(self.device.target(), self.device.gpu(), self.problem.clone())?;
-        let ready = self.contenders(&fresh, options, start.checked_add(options.budget / 2));
+        let ways = self.gemm.ways(&self.device, &self.problem)?;
+        let ready = self.contenders(&ways, options, start.checked_add(options.budget / 2));
 
         let mut bench = Bench::new(stream, &mut scratch);
         let first = bench.first_run(&self.launch)?;
@@ -76,17 +127,15 @@ impl Plan {
         let checked = start.checked_add(options.budget.mul_f64(CHECKED));
         for candidate in ready {
             match candidate {
-                Ready::No((tile, raster), outcome) => trials.push(Trial { tile, raster, time: None, ratio: None, outcome }),
+                Ready::No(candidate, outcome) => trials.push(Trial { candidate, time: None, ratio: None, outcome }),
                 Ready::Yes(contender) if is_past(checked) => {
-                    let (Contender { tile, raster, .. }, outcome) =
-                        (*contender, Outcome::Untried("the time was up before it ran"));
-                    trials.push(Trial { tile, raster, time: None, ratio: None, outcome });
+                    let outcome = Outcome::Untried("the time was up before it ran");
+                    trials.push(Trial { candidate: contender.candidate, time: None, ratio: None, outcome });
                 }
                 Ready::Yes(contender) => match bench.check(&contender.launch)? {
                     None => contenders.push(*contender),
                     Some(outcome) => {
-                        let Contender { tile, raster, .. } = *contender;
-                        trials.push(Trial { tile, raster, time: None, ratio: None, outcome });
+                        trials.push(Trial { candidate: contender.candidate, time: None, ratio: None, outcome });
                     }
                 },
             }
@@ -99,36 +148,48 @@ impl Plan {
         drop(bench);
         let (twin, own) = (times.pop().unwrap_or_default(), times.remove(0));
         contenders.iter_mut().zip(times).for_each(|(contender, times)| contender.times = times);
-        self.settle(&fresh, [own, twin], contenders, trials, start)
+        self.settle(&ways, [own, twin], contenders, trials, start)
+    }
+
+    /// Whether a candidate has the tile that runs now.
+    fn has_tile_of(&self, candidate: &Candidate) -> bool {
+        same(&candidate.tile, &self.kernel.plan.tile) && candidate.transposed == self.kernel.plan.transposed
     }
 
     /// Whether a candidate is the kernel that runs now.
-    fn runs(&self, (tile, raster): &(Tile, i32)) -> bool {
-        same(tile, &self.kernel.plan.tile) && *raster == self.kernel.plan.raster
+    fn runs(&self, candidate: &Candidate) -> bool {
+        self.has_tile_of(candidate) && candidate.raster == self.kernel.plan.raster
+    }
+
+    /// What runs now, as the planner lists it: with as many blocks on a multiprocessor as it asked for.
+    fn present(&self, ways: &Ways) -> Option<Candidate> {
+        let raster = self.kernel.plan.raster;
+        let listed = ways.candidates().into_iter().find(|candidate| self.has_tile_of(candidate));
+        listed.map(|candidate| Candidate { raster, ..candidate })
     }
 
     /// The candidates: the best other tiles by estimate, then all tiles, including the present one, in other orders.
     /// Other orders need no kernels of their own.
-    fn candidates(&self, fresh: &KernelPlan, tiles: usize) -> Vec<(Tile, i32)> {
-        let present = |tile: &Tile| same(tile, &self.kernel.plan.tile);
-        let (own, others): (Vec<_>, Vec<_>) = fresh.choice.candidates().partition(|(tile, _)| present(tile));
+    fn candidates(&self, ways: &Ways, tiles: usize) -> Vec<Candidate> {
+        let (own, others): (Vec<_>, Vec<_>) = ways.candidates().into_iter().partition(|candidate| self.has_tile_of(candidate));
         let tiles: Vec<_> = own.into_iter().chain(others.into_iter().take(tiles - 1)).collect();
         let fixed = self.gemm.preferences.raster_group.is_some();
         let shape = self.problem.shape;
-        let orders = |(tile, raster): &(Tile, i32)| {
-            let (tile, rasters) = (*tile, if fixed { Vec::new() } else { fresh.rasters(tile, *raster, shape) });
-            rasters.into_iter().map(move |raster| (tile, raster))
+        let orders = |candidate: &Candidate| {
+            let Candidate { tile, raster, transposed } = *candidate;
+            let rasters = if fixed { Vec::new() } else { ways.of(transposed).rasters(&tile, raster, shape) };
+            rasters.into_iter().map(move |raster| Candidate { tile, raster, transposed })
         };
         tiles.iter().copied().chain(tiles.iter().flat_map(orders)).filter(|candidate| !self.runs(candidate)).collect()
     }
 
     /// Compiles and loads the candidates.
-    fn contenders(&self, fresh: &KernelPlan, options: Autotune, deadline: Option<Instant>) -> Vec<Ready> {
-        let candidates = &self.candidates(fresh, options.candidates)[..];
-        let compiled = compile(fresh, candidates, self.device.cache(), deadline);
+    fn contenders(&self, ways: &Ways, options: Autotune, deadline: Option<Instant>) -> Vec<Ready> {
+        let candidates = &self.candidates(ways, options.candidates)[..];
+        let compiled = compile(ways, candidates, self.device.cache(), deadline);
         let mut ready: Vec<Ready> = Vec::new();
-        for (&(tile, raster), kernel) in candidates.iter().zip(compiled) {
-            let no = |outcome| Ready::No((tile, raster), outcome);
+        for (&candidate, kernel) in candidates.iter().zip(compiled) {
+            let no = |outcome| Ready::No(candidate, outcome);
             let loaded = kernel.map(|kernel| {
                 kernel
                     .and_then(|kernel| self.gemm.load(&self.device, kernel, self.problem.shape))
@@ -137,7 +198,7 @@ impl Plan {
             ready.push(match loaded {
                 None => no(Outcome::Untried("the time was up before it was compiled")),
                 Some(Err(why)) => no(Outcome::Fails(why)),
-                Some(Ok((kernel, launch))) => Ready::Yes(Box::new(Contender { tile, raster, kernel, launch, times: Vec::new() })),
+                Some(Ok((kernel, launch))) => Ready::Yes(Box::new(Contender { candidate, kernel, launch, times: Vec::new() })),
             });
         }
         ready
@@ -153,8 +214,8 @@ impl Plan {
     pub(crate) fn prepare(plans: &[&Plan], options: Autotune, deadline: Option<Instant>) {
         let mut wanted = Vec::new();
         for plan in plans {
-            let fresh = plan.gemm.kernel_plan(plan.device.target(), plan.device.gpu(), plan.problem.clone());
-            wanted.extend(fresh.ok().map(|fresh| (plan.device.cache(), plan.candidates(&fresh, options.candidates), fresh)));
+            let ways = plan.gemm.ways(&plan.device, &plan.problem);
+            wanted.extend(ways.ok().map(|ways| (plan.device.cache(), plan.candidates(&ways, options.candidates), ways)));
         }
         // The most promising tile of each plan comes first. Other orders of a tile have its kernel.
         let mut all: Vec<(usize, usize)> = wanted
@@ -165,28 +226,26 @@ impl Plan {
         all.sort_unstable();
         parallel::map(all.len(), parallel::cores(), |at| {
             let (candidate, plan) = all[at];
-            let (cache, candidates, fresh) = &wanted[plan];
-            compile(fresh, &candidates[candidate..=candidate], cache, deadline);
+            let (cache, candidates, ways) = &wanted[plan];
+            compile(ways, &candidates[candidate..=candidate], cache, deadline);
         });
     }
 
     /// Stores a record of the tile that runs, in place of what this tuning of another plan has stored.
     pub(crate) fn keep_present(&self, tuning: &Tuning) {
-        let fresh = self.gemm.kernel_plan(self.device.target(), self.device.gpu(), self.problem.clone());
         let time = tuning.trials.first().and_then(|trial| trial.time);
-        let Some((fresh, time)) = fresh.ok().zip(time) else { return };
-        let (tile, raster) = (&self.kernel.plan.tile, self.kernel.plan.raster);
-        if let Some((tile, _)) = fresh.choice.candidates().find(|(other, _)| same(other, tile)) {
-            let subject = self.gemm.subject(&self.device, &fresh, self.problem.shape);
+        let Some((ways, time)) = self.gemm.ways(&self.device, &self.problem).ok().zip(time) else { return };
+        if let Some(present) = self.present(&ways) {
+            let subject = self.gemm.subject(&self.device, &ways.first, self.problem.shape);
             // A directory that cannot be written has no record of the other tile either.
-            let _ = Record::new(tile, raster, time, None, tuning.rounds).keep(self.device.cache(), &subject);
+            let _ = Record::new(&present, time, None, tuning.rounds).keep(self.device.cache(), &subject);
         }
     }
 
     /// Takes the fastest tile, stores the record, and reports.
     fn settle(
         &mut self,
-        fresh: &KernelPlan,
+        ways: &Ways,
         [own, twin]: [Vec<f64>; 2],
         contenders: Vec<Contender>,
         others: Vec<Trial>,
@@ -202,27 +261,26 @@ impl Plan {
         let best = best.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(i, _)| i);
 
         let outcome = if best.is_some() { Outcome::Replaced } else { Outcome::Stays };
-        let KernelPlan { tile, raster, .. } = *self.kernel.plan;
-        let mut trials = vec![Trial { tile, raster, time, ratio: None, outcome }];
+        let KernelPlan { tile, raster, transposed, .. } = *self.kernel.plan;
+        let mut trials = vec![Trial { candidate: Candidate { tile, raster, transposed }, time, ratio: None, outcome }];
         trials.extend(contenders.iter().enumerate().map(|(i, c)| {
             let outcome = if best == Some(i) { Outcome::Wins } else { Outcome::Loses };
-            Trial { tile: c.tile, raster: c.raster, time: Spread::of(c.times.iter().copied()), ratio: ratio(c), outcome }
+            Trial { candidate: c.candidate, time: Spread::of(c.times.iter().copied()), ratio: ratio(c), outcome }
         }));
         trials.extend(others);
 
-        // As in the plan without tuning: with as many blocks on a multiprocessor as the planner asked for.
-        let present = fresh.choice.candidates().find(|(other, _)| same(other, &tile)).map(|(tile, _)| (tile, raster));
         let record = match best.map(|i| &contenders[i]) {
-            Some(c) => Spread::of(c.times.iter().copied()).map(|won| Record::new(c.tile, c.raster, won, time, rounds)),
-            None => present.zip(time).map(|((tile, raster), time)| Record::new(tile, raster, time, None, rounds)),
+            Some(c) => Spread::of(c.times.iter().copied()).map(|won| Record::new(&c.candidate, won, time, rounds)),
+            None => self.present(ways).zip(time).map(|(present, time)| Record::new(&present, time, None, rounds)),
         };
-        let subject = self.gemm.subject(&self.device, fresh, self.problem.shape);
+        let subject = self.gemm.subject(&self.device, &ways.first, self.problem.shape);
         let kept =
             record.as_ref().map_or(Err("nothing was measured".into()), |record| record.keep(self.device.cache(), &subject));
         let winner = best.and_then(|i| contenders.into_iter().nth(i));
         if let Some(Contender { mut kernel, launch, .. }) = winner {
             // The verdicts of the tuned plan say why it was chosen. The tile is the one that compiled.
-            if let Some(plan) = record.and_then(|record| record.apply(self.device.cache(), fresh)) {
+            let tuned = |record: Record| record.apply(self.device.cache(), ways.of(record.transposed));
+            if let Some(plan) = record.and_then(tuned) {
                 Arc::make_mut(&mut kernel.plan).choice = plan.choice;
             }
             (self.kernel, self.launch) = (kernel, Arc::new(launch));
@@ -246,14 +304,13 @@ fn is_past(deadline: Option<Instant>) -> bool {
 
 /// Compiles plans with other tiles on all cores. `None` for candidates that were not begun before the deadline.
 fn compile(
-    fresh: &KernelPlan,
-    tiles: &[(Tile, i32)],
+    ways: &Ways,
+    candidates: &[Candidate],
     cache: &Cache,
     deadline: Option<Instant>,
 ) -> Vec<Option<Result<Kernel, Error>>> {
-    parallel::map(tiles.len(), parallel::cores(), |at| {
-        let (tile, raster) = tiles[at];
-        let plan = (!is_past(deadline)).then(|| fresh.with_tile(tile, raster, "to be compared")).flatten()?;
+    parallel::map(candidates.len(), parallel::cores(), |at| {
+        let plan = (!is_past(deadline)).then(|| ways.with(&candidates[at], "to be compared")).flatten()?;
         Some(Kernel::of(plan, cache))
     })
 }
@@ -275,9 +332,10 @@ mod tests {
         let fresh = gemm.kernel_plan(device.target(), device.gpu(), shape).unwrap();
         // A record of the slowest tile by estimate.
         let (slow, raster) = fresh.choice.candidates().last().unwrap();
+        let candidate = Candidate { tile: slow, raster, transposed: fresh.transposed };
         let time = Spread::of([1.0]).unwrap();
         let subject = gemm.subject(&device, &fresh, shape);
-        let _ = Record::new(slow, raster, time, None, 1).keep(device.cache(), &subject);
+        let _ = Record::new(&candidate, time, None, 1).keep(device.cache(), &subject);
         let mut plan = gemm.plan(&device, shape).unwrap();
         assert!(same(&plan.kernel.plan.tile, &slow) && plan.explain().contains("tuned: 1.00 us"), "{}", plan.explain());
 
@@ -289,10 +347,11 @@ mod tests {
         println!("{tuning}");
         let winner = tuning.winner().unwrap();
         assert_eq!(winner.outcome, Outcome::Wins, "{tuning}");
-        assert!(winner.ratio.unwrap().high < 1.0 && !same(&winner.tile, &slow), "{tuning}");
-        let orders = |tile: &Tile| tuning.trials.iter().filter(|trial| same(&trial.tile, tile)).count();
-        assert!(orders(&slow) > 1 && orders(&winner.tile) > 1, "{tuning}");
-        assert!(same(&plan.kernel.plan.tile, &winner.tile) && plan.kernel.plan.tile == plan.kernel().plan.tile);
+        let won = winner.candidate.tile;
+        assert!(winner.ratio.unwrap().high < 1.0 && !same(&won, &slow), "{tuning}");
+        let orders = |tile: &Tile| tuning.trials.iter().filter(|trial| same(&trial.candidate.tile, tile)).count();
+        assert!(orders(&slow) > 1 && orders(&won) > 1, "{tuning}");
+        assert!(same(&plan.kernel.plan.tile, &won) && plan.kernel.plan.tile == plan.kernel().plan.tile);
         assert!(plan.explain().contains("taken") && plan.explain().contains("tuned: "), "{}", plan.explain());
         drop(args);
         assert!(stream.clone_dtoh(&d).unwrap().iter().all(|x| x.is_nan()), "tuning writes nothing of the user's");

@@ -52,7 +52,7 @@ impl Gemm {
                 Some(made) => Ok(made.kernel.clone()),
                 None => Kernel::of((*fresh).clone(), device.cache()),
             };
-            let tuned = self.tuned(device, &fresh, problem.shape);
+            let tuned = self.tuned(device, &fresh, &problem);
             match tuned.map(|plan| Kernel::of(plan, device.cache())) {
                 Some(Ok(kernel)) => Ok(kernel),
                 Some(Err(error)) => {

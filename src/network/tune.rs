@@ -87,7 +87,7 @@ impl fmt::Display for NetworkTuning {
 /// The tile that won, in words, and its time over that of the one before.
 fn change(tuning: &Tuning) -> Option<(String, f64)> {
     let winner = tuning.trials.iter().find(|trial| trial.outcome == Outcome::Wins)?;
-    Some((winner.tile.to_string(), winner.ratio?.median))
+    Some((winner.candidate.tile.to_string(), winner.ratio?.median))
 }
 
 /// Kernels that do the same.

@@ -47,8 +47,14 @@ impl Choice {
     }
 
     /// The estimated time of the tile, which compares plans of one problem.
-    pub(super) fn estimated(&self) -> Option<u64> {
+    pub(crate) fn estimated(&self) -> Option<u64> {
         self.estimated
+    }
+
+    /// Whether the problem was also planned the other way round.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn knows_other_way(&self) -> bool {
+        self.verdicts.iter().any(|verdict| matches!(verdict.candidate, Considered::Turned(_)))
     }
 
     /// The fewest bytes of parameters among the candidates that were rejected because of them, if there is one.

@@ -42,9 +42,22 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest<'_>, choice: &mut
         choice.reject(Considered::Tile(*tile), Reason::Slower((estimate / least * 100.0).round() as u64));
     }
     let time = rules.nanoseconds(request.operation.dtype()).map(|unit| (least * unit) as u64);
-    let turns = request.program.stages.is_empty() && rules.is_planned_both_ways(request.operation, request.shape);
+    let whole = request.program.stages.is_empty();
     let rastered = estimates.iter().map(|(tile, _)| (*tile, raster::group(tile, request))).collect();
-    choice.choose(rastered, time.filter(|_| request.preferences.tile.is_none()), time.filter(|_| turns));
+    choice.choose(rastered, time.filter(|_| request.preferences.tile.is_none()), time.filter(|_| whole));
+}
+
+/// The shortest estimate of all candidates, in nanoseconds, whether or not they fit: no tile that fits takes less.
+pub(super) fn least(mainloop: Mainloop, request: &TileRequest<'_>) -> Option<(Tile, u64)> {
+    let rules = mainloop.rules();
+    let unit = rules.nanoseconds(request.operation.dtype())?;
+    let tiles = request
+        .preferences
+        .tile
+        .map_or_else(|| rules.candidates(request).into_iter().map(|tried| tried.tile).collect(), |tile| vec![tile]);
+    let timed = tiles.into_iter().map(|tile| (tile, rules.estimate(&tile, request)));
+    let (tile, time) = timed.min_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some((tile, (time * unit) as u64))
 }
 
 /// The tile as it fits beside the epilogue's operands, or the reason why it does not fit.

@@ -32,29 +32,22 @@ pub(super) fn one(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
             _ if problem.reduces => {
                 rows::is_transposed(request.operation, &problem.epilogue).map_err(|why| PlanError::Reduction { why })?
             }
-            _ => prefers_transposed(request.operation, &problem.epilogue, mainloop, request.problem.shape),
+            _ => prefers_transposed(request, &problem.epilogue, mainloop),
         };
-        let both = !problem.reduces && mainloop.rules().is_planned_both_ways(request.operation, request.problem.shape);
-        let before = both.then(|| choice.clone());
+        let compares = !problem.reduces && request.preferences.transposed.is_none();
+        let bound = mainloop.rules().other_way(request.operation, &problem.epilogue, request.problem.shape).filter(|_| compares);
+        let before = bound.map(|bound| (bound, choice.clone()));
         match problem.plan(mainloop, transposed, choice) {
             Ok(plan) => {
-                let other = before.and_then(|before| problem.plan(mainloop, !transposed, before).ok());
-                return Ok(better(plan, other));
+                return Ok(match before {
+                    Some((bound, before)) => problem.compared(plan, bound, before),
+                    None => plan,
+                });
             }
             Err(verdicts) => choice = *verdicts,
         }
     }
     Err(choice.fewest_parameters().map_or_else(|| PlanError::NoTile(Box::new(choice)), |size| PlanError::Parameters { size }))
-}
-
-/// The plan with the shorter estimate of two, one of which is of the transposed problem. Its verdicts state the other
-/// plan's estimate.
-fn better(first: KernelPlan, second: Option<KernelPlan>) -> KernelPlan {
-    let Some(second) = second else { return first };
-    let time = |plan: &KernelPlan| plan.choice.estimated().unwrap_or(u64::MAX);
-    let (mut better, other) = if time(&second) < time(&first) { (second, first) } else { (first, second) };
-    better.choice.turned(other.tile, other.transposed, time(&other), time(&better));
-    better
 }
 
 /// What is known of a problem before a mainloop sees it. Alignments are properties of memory, so they are those of the
@@ -99,6 +92,31 @@ impl<'r> Analysis<'r> {
     /// Bytes that address and strides of an argument are multiples of.
     fn aligned(&self, name: &str) -> usize {
         self.slots.iter().find(|s| *s.name == *name).map_or(16, |s| self.request.problem.alignment(s))
+    }
+
+    /// The plan, or that of the other way round if the ratio of its estimate to the plan's is below a bound. The verdicts state
+    /// the estimate of the way that was not taken. `before` is the choice as it was before the plan.
+    fn compared(&self, mut plan: KernelPlan, bound: f64, before: Choice) -> KernelPlan {
+        let time = |plan: &KernelPlan| plan.choice.estimated().unwrap_or(u64::MAX);
+        let (own, other) = (time(&plan), Seen::by(plan.mainloop(), !plan.transposed, self));
+        let Some((tile, least)) = choose::least(plan.mainloop(), &other.request(self.request)) else { return plan };
+        let is_worthwhile = |time: u64| (time as f64) < bound * own as f64;
+        // Most problems need no second plan.
+        if !is_worthwhile(least) {
+            plan.choice.turned(tile, !plan.transposed, least, own);
+            return plan;
+        }
+        match self.plan(plan.mainloop(), !plan.transposed, before) {
+            Ok(mut other) if is_worthwhile(time(&other)) => {
+                other.choice.turned(plan.tile, plan.transposed, own, time(&other));
+                other
+            }
+            Ok(other) => {
+                plan.choice.turned(other.tile, other.transposed, time(&other), own);
+                plan
+            }
+            Err(_) => plan,
+        }
     }
 
     /// The plan with a mainloop, of the problem as it is or transposed, or the obstacles to it.

@@ -45,6 +45,8 @@ pub struct Preferences {
     pub lockstep: Option<bool>,
     /// Split K in this many parts, 1 for no split: see [`Gemm::split_k`](crate::Gemm::split_k).
     pub split_k: Option<NonZeroUsize>,
+    /// Compute the product transposed, or as it is: see [`Gemm::transposed`](crate::Gemm::transposed).
+    pub transposed: Option<bool>,
 }
 
 impl Preferences {
@@ -68,6 +70,7 @@ impl Preferences {
             raster_group,
             lockstep,
             split_k,
+            transposed,
         } = *self;
         let stated = [
             (math != Math::Auto).then(|| format!("math({math:?})")),
@@ -80,6 +83,7 @@ impl Preferences {
             raster_group.map(|group| format!("raster_group({group})")),
             lockstep.map(|waits| format!("lockstep({waits})")),
             split_k.map(|parts| format!("split_k({parts})")),
+            transposed.map(|is| format!("transposed({is})")),
         ];
         stated.into_iter().flatten().map(|method| format!("`Gemm::{method}`"))
     }
@@ -122,6 +126,7 @@ impl Default for Preferences {
             raster_group: None,
             lockstep: None,
             split_k: None,
+            transposed: None,
         }
     }
 }
@@ -156,6 +161,7 @@ mod tests {
             raster_group: NonZeroI32::new(1),
             lockstep: Some(false),
             split_k: one,
+            transposed: Some(false),
         };
         let written = |preferences: &Preferences| serde_json::to_value(preferences).expect("JSON");
         let default = written(&Preferences::default());

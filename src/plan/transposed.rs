@@ -3,12 +3,18 @@
 use crate::check::{Checked, Role};
 use crate::ir::Order;
 use crate::plan::Mainloop;
-use crate::problem::{Operation, Shape};
+use crate::plan::request::PlanRequest;
+use crate::problem::Operation;
 
-/// Whether most bytes of the epilogue's matrices lie column by column, unless the mainloop has a reason of its own.
-pub(super) fn prefers_transposed(operation: Operation, epilogue: &Checked, mainloop: Mainloop, shape: Shape) -> bool {
+/// The user's wish; otherwise whether most bytes of the epilogue's matrices lie column by column, unless the mainloop has a
+/// reason of its own.
+pub(super) fn prefers_transposed(request: &PlanRequest<'_>, epilogue: &Checked, mainloop: Mainloop) -> bool {
+    let (operation, shape) = (request.operation, request.problem.shape);
     if operation.extents().is_some() || operation.attention().is_some() {
         return false; // mainloops know which operand the images are, or the queries
+    }
+    if let Some(wish) = request.preferences.transposed.filter(|_| operation.multiplies()) {
+        return wish;
     }
     mainloop.rules().prefers_transposed(operation, shape).unwrap_or_else(|| lies_in_columns(operation, epilogue))
 }

@@ -114,13 +114,30 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// A tile in an order of tiles, and its outcome.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Trial {
+/// What tuning compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
     /// The tile.
     pub tile: Tile,
     /// The height of its raster groups.
     pub raster: i32,
+    /// Whether it computes the problem transposed ([`Gemm::transposed`](crate::Gemm::transposed)).
+    pub transposed: bool,
+}
+
+impl fmt::Display for Candidate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Candidate { tile, raster, transposed } = self;
+        let (group, lines) = (raster.unsigned_abs(), if *raster > 0 { "rows" } else { "columns" });
+        write!(f, "{tile}, groups of {group} {lines}{}", if *transposed { ", transposed" } else { "" })
+    }
+}
+
+/// A tile in an order of tiles, and its outcome.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trial {
+    /// The tile, its order, and which way round it computes the problem.
+    pub candidate: Candidate,
     /// Microseconds a launch, if it was timed.
     pub time: Option<Spread>,
     /// Its time over the present tile's in the same round.
@@ -162,8 +179,7 @@ impl fmt::Display for Tuning {
         writeln!(f, "tuned         {shape} on {gpu}: {} trials, {rounds} rounds, {seconds:.1} s", trials.len())?;
         for trial in trials {
             let mark = if matches!(trial.outcome, Outcome::Wins | Outcome::Stays) { "*" } else { "-" };
-            let (group, lines) = (trial.raster.unsigned_abs(), if trial.raster > 0 { "rows" } else { "columns" });
-            write!(f, "  {mark} {}, groups of {group} {lines}: ", trial.tile)?;
+            write!(f, "  {mark} {}: ", trial.candidate)?;
             if let Some(Spread { low, median, high }) = trial.time {
                 write!(f, "{median:.2} us [{low:.2}, {high:.2}], ")?;
             }

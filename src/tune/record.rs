@@ -4,7 +4,7 @@
 //! GPU, library version, kernel class, and the shape up to an eighth. It names a tile. The plan uses the tile only if
 //! it is still one of those that fit. So a record can cost time, and nothing else.
 
-use super::Spread;
+use super::{Candidate, Spread};
 use crate::jit::{Cache, CacheFault, CacheKey};
 use crate::plan::{KernelPlan, Preferences, Tile};
 use crate::problem::Shape;
@@ -19,6 +19,8 @@ pub(crate) struct Subject(CacheKey);
 pub(crate) struct Record {
     tile: Tile,
     raster: i32,
+    /// Whether the tile is one of the transposed problem.
+    pub transposed: bool,
     /// Microseconds a launch, and those of the previous tile if it was another.
     time: f64,
     over: Option<f64>,
@@ -30,15 +32,19 @@ impl Subject {
     pub fn new(gpu: &str, plan: &KernelPlan, epilogue: &str, preferences: &Preferences, shape: Shape) -> Subject {
         let text = |x: Result<String, serde_json::Error>| x.unwrap_or_default();
         let Shape { m, n, k, batch } = shape;
+        // A record says which way round its tile is, so the subject is the problem as the user sees it.
+        let [a, b] = plan.alignment;
+        let (operation, alignment) =
+            if plan.transposed { (plan.operation.transposed(), [b, a]) } else { (plan.operation, [a, b]) };
         Subject(CacheKey::of_note(&[
             "tuned",
             env!("CARGO_PKG_VERSION"),
             gpu,
             &plan.target.to_string(),
-            &text(serde_json::to_string(&plan.operation)),
+            &text(serde_json::to_string(&operation)),
             &text(serde_json::to_string(&plan.split.as_ref().map(|split| (split.parts, split.operation)))),
             // How operands and arguments lie, not the plan's strip: that one is the tile's.
-            &text(serde_json::to_string(&(plan.alignment, &plan.argument_runs, plan.transposed))),
+            &text(serde_json::to_string(&(alignment, &plan.argument_runs))),
             &text(serde_json::to_string(preferences)),
             epilogue,
             &format!("{:?}", [m, n, k, batch].map(bucket)),
@@ -53,8 +59,9 @@ fn bucket(extent: usize) -> usize {
 }
 
 impl Record {
-    pub fn new(tile: Tile, raster: i32, time: Spread, over: Option<Spread>, rounds: usize) -> Record {
-        Record { tile, raster, time: time.median, over: over.map(|spread| spread.median), rounds }
+    pub fn new(of: &Candidate, time: Spread, over: Option<Spread>, rounds: usize) -> Record {
+        let Candidate { tile, raster, transposed } = *of;
+        Record { tile, raster, transposed, time: time.median, over: over.map(|spread| spread.median), rounds }
     }
 
     /// The record of a subject. An unreadable record counts as absent.
@@ -71,9 +78,9 @@ impl Record {
         if kept { Ok(directory.display().to_string()) } else { Err(format!("{} cannot be written", directory.display())) }
     }
 
-    /// The plan with the record's tile, unless the tile no longer fits.
+    /// The plan with the record's tile, unless the tile no longer fits. `plan` is of the record's way round.
     pub fn apply(&self, cache: &Cache, plan: &KernelPlan) -> Option<KernelPlan> {
-        let Record { tile, raster, time, over, rounds } = self;
+        let Record { tile, raster, transposed: _, time, over, rounds } = self;
         let over = over.map_or(String::from("nothing else was faster"), |over| format!("{over:.2} us for the one before"));
         let reason = format!("tuned: {time:.2} us, {over}, {rounds} rounds");
         let tuned = plan.with_tile(*tile, *raster, reason);
@@ -88,7 +95,7 @@ impl Record {
 mod tests {
     use super::*;
     use crate::build::{Epilogue, recipes};
-    use crate::dtype::DType::{BF16, F16};
+    use crate::dtype::DType::{BF16, E4M3, F16};
     use crate::gemm::Gemm;
     use crate::problem::Layout;
     use crate::target::Target;
@@ -108,6 +115,28 @@ mod tests {
 
     fn subject(gpu: &str, gemm: &Gemm, preferences: &Preferences, shape: Shape) -> Subject {
         Subject::new(gpu, &plan(gemm, shape), &gemm.epilogue().to_json(), preferences, shape)
+    }
+
+    fn as_it_is(tile: Tile, raster: i32) -> Candidate {
+        Candidate { tile, raster, transposed: false }
+    }
+
+    /// A tile may be found for the way round that a later plan, of a neighbouring shape, does not take by itself.
+    #[test]
+    fn both_ways_round_have_one_record() {
+        let plain = Preferences::default();
+        for layout in Layout::ALL {
+            for dtype in [F16, BF16, E4M3] {
+                let gemm = Gemm::new(dtype, layout, &epilogue());
+                let of = |transposed: bool| {
+                    let plan =
+                        gemm.clone().transposed(transposed).kernel_plan(Target::SM_90A, 132, Shape::new(512, 768, 1000)).unwrap();
+                    assert_eq!(plan.transposed, transposed);
+                    Subject::new("a GPU", &plan, "", &plain, SHAPE).0
+                };
+                assert_eq!(of(false), of(true), "{dtype} {layout}");
+            }
+        }
     }
 
     #[test]
@@ -152,7 +181,7 @@ mod tests {
         let subject = subject("a GPU", &gemm, &Preferences::default(), SHAPE);
         let fresh = plan(&gemm, SHAPE);
         let (tile, raster) = fresh.choice.candidates().nth(2).unwrap();
-        let record = Record::new(tile, raster, TIME, Some(TIME), 9);
+        let record = Record::new(&as_it_is(tile, raster), TIME, Some(TIME), 9);
         let cache = Cache::at(directory.path().join("cache"));
         assert_eq!(Record::find(&cache, &subject), None);
         assert_eq!(record.keep(&cache, &subject), Ok(directory.path().join("cache").display().to_string()));
@@ -179,7 +208,7 @@ mod tests {
         }
         let fresh = plan(&gemm, SHAPE);
         let (tile, raster) = fresh.choice.chosen().unwrap();
-        let record = |tile, raster| Record::new(tile, raster, TIME, None, 3);
+        let record = |tile, raster| Record::new(&as_it_is(tile, raster), TIME, None, 3);
         assert!(record(tile, raster).apply(&cache, &fresh).is_some());
         let other = plan(&Gemm::pointwise(F16, crate::ir::Order::RowMajor, &epilogue()), SHAPE).tile;
         let strange = [Tile { bm: 0, ..tile }, Tile { threads: 96, ..tile }, Tile { bn: usize::MAX, ..tile }, other];
@@ -197,7 +226,7 @@ mod tests {
         let subject = subject("a GPU", &gemm, &Preferences::default(), SHAPE);
         let (cache, fresh) = (Cache::in_memory(), plan(&gemm, SHAPE));
         let (tile, raster) = fresh.choice.chosen().unwrap();
-        let record = Record::new(Tile { bm: 0, ..tile }, raster, TIME, None, 3);
+        let record = Record::new(&as_it_is(Tile { bm: 0, ..tile }, raster), TIME, None, 3);
         cache.keep_note(&subject.0, b"nonsense");
         let (_, heard) = warnings(|| {
             for _ in 0..5 {

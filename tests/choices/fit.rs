@@ -1,16 +1,16 @@
 //! How near the chosen tiles are to the best ones that were measured, and the search for a model that chooses better.
 
 use crate::survey::{Measured, load};
-use postlude::plan::{Considered, CostModel};
+use postlude::plan::{CostModel, Tile};
 use postlude::target::{Gpu, GpuModel};
 use std::path::Path;
 
 /// What was measured on a GPU, of operands whose rows begin at lines or do not. Every third shape is held back: no fit has
 /// seen it.
 fn measured(model: GpuModel, at_lines: bool) -> (Vec<Measured>, Vec<Measured>) {
-    let all = survey(model).into_iter().enumerate().filter(|(_, shape)| shape.plan.rows_begin_at_lines == at_lines);
+    let all = survey(model).into_iter().enumerate().filter(|(_, shape)| shape.plans[0].rows_begin_at_lines == at_lines);
     let (held, fitted): (Vec<_>, Vec<_>) = all.partition(|(place, _)| place % 3 == 2);
-    let of_the_model = |shape: &Measured| !has_few_rows(shape) && !has_few_tiles(shape);
+    let of_the_model = |shape: &Measured| is_by_model(shape, CostModel::of(model, at_lines));
     let without_place = |list: Vec<(usize, Measured)>| list.into_iter().map(|(_, shape)| shape).filter(of_the_model).collect();
     (without_place(fitted), without_place(held))
 }
@@ -22,21 +22,25 @@ fn survey(model: GpuModel) -> Vec<Measured> {
     load(&text, Gpu { multiprocessors: 132, model })
 }
 
-/// Few rows have tiles and a model of their own, which `docs/measurements/0044-few-rows.md` holds against times.
-fn has_few_rows(shape: &Measured) -> bool {
-    shape.plan.choice.verdicts.iter().any(|v| matches!(v.candidate, Considered::Turned(_)))
+/// Whether the planner estimates the shape's tiles by a model. Few rows have a model of their own, which
+/// `docs/measurements/0044-few-rows.md` holds against times, and so have few tiles with a long K.
+fn is_by_model(shape: &Measured, model: &CostModel) -> bool {
+    let plan = &shape.plans[0];
+    let cycles = |tile| plan.tile_cycles(tile, shape.shape, model);
+    let estimates: Vec<(Tile, u64)> = plan.choice.estimates().collect();
+    let least = cycles(&estimates[0].0);
+    estimates.iter().all(|(tile, hundredths)| (cycles(tile) / least * 100.0 - *hundredths as f64).abs() < 1.0)
 }
 
-/// So have few tiles with a long K, among which blocks may share it.
+/// Whether there are so few tiles with a long K that tiles whose blocks share it were measured.
 fn has_few_tiles(shape: &Measured) -> bool {
-    shape.plan.choice.candidates().any(|(tile, _)| tile.parts() > 1) && !has_few_rows(shape)
+    shape.tiles.iter().any(|measured| measured.tile.parts() > 1)
 }
 
 /// The time of the best tile over that of the tile which a model chooses.
 fn nearness(shape: &Measured, model: &CostModel) -> f64 {
-    let cycles = |tile| shape.plan.tile_cycles(tile, shape.shape, model);
-    let chosen = shape.tiles.iter().min_by(|(a, _), (b, _)| cycles(a).total_cmp(&cycles(b))).expect("a tile");
-    shape.tiles.iter().map(|(_, us)| *us).fold(f64::INFINITY, f64::min) / chosen.1
+    let chosen = shape.tiles.iter().min_by(|a, b| shape.cycles(a, model).total_cmp(&shape.cycles(b, model))).expect("a tile");
+    shape.tiles.iter().map(|tile| tile.us).fold(f64::INFINITY, f64::min) / chosen.us
 }
 
 /// Of a list: the shares of shapes within 3 and within 8 %, and the geometric mean.
@@ -58,7 +62,7 @@ fn chosen_tiles_are_near_the_best() {
         (GpuModel::H200, true, 30, [0.77, 0.90, 0.979]),
         (GpuModel::H200, false, 60, [0.54, 0.78, 0.95]),
         (GpuModel::H100, true, 50, [0.66, 0.85, 0.966]),
-        (GpuModel::H100, false, 60, [0.50, 0.70, 0.94]),
+        (GpuModel::H100, false, 50, [0.50, 0.70, 0.94]),
     ] {
         let (_, held) = measured(gpu, at_lines);
         assert!(held.len() > shapes, "{} shapes are left", held.len());
@@ -68,20 +72,21 @@ fn chosen_tiles_are_near_the_best() {
     }
 }
 
-/// The same of few tiles with a long K, where tiles whose blocks share it were measured. The estimate was fitted to all of them.
+/// The same of few tiles with a long K and of few rows, where tiles whose blocks share K were measured. The estimate of few tiles
+/// was fitted to all of its shapes.
 #[test]
 fn chosen_tiles_that_share_k_are_near_the_best() {
-    let shares = |shape: &Measured| has_few_tiles(shape) && shape.tiles.iter().any(|(tile, _)| tile.parts() > 1);
-    let all: Vec<Measured> = survey(GpuModel::H200).into_iter().filter(shares).collect();
+    let all: Vec<Measured> = survey(GpuModel::H200).into_iter().filter(has_few_tiles).collect();
     assert!(all.len() >= 50, "{} shapes are left", all.len());
     // Candidates come by their estimates. Some were not measured, and are passed over.
     let near = |shape: &Measured| {
-        let us = |tile| shape.tiles.iter().find(|(measured, _)| *measured == tile).map(|(_, us)| *us);
-        shape.least / shape.plan.choice.candidates().find_map(|(tile, _)| us(tile)).expect("a measured tile")
+        let us =
+            |tile| shape.tiles.iter().find(|measured| measured.plan == 0 && measured.tile == tile).map(|measured| measured.us);
+        shape.least / shape.plans[0].choice.candidates().find_map(|(tile, _)| us(tile)).expect("a measured tile")
     };
     let reached = shares_of(&all.iter().map(near).collect::<Vec<f64>>());
     println!("{} shapes: {reached:.4?}", all.len());
-    assert!(reached.iter().zip([0.67, 0.84, 0.966]).all(|(reached, least)| *reached >= least), "{reached:.4?}");
+    assert!(reached.iter().zip([0.66, 0.86, 0.967]).all(|(reached, least)| *reached >= least), "{reached:.4?}");
 }
 
 /// What a model would lose on a shape if it chose among the tiles by chance, the likelier the less it estimates them to
@@ -91,12 +96,12 @@ fn loss(shapes: &[Measured], model: &CostModel) -> f64 {
     /// How much the estimates themselves count beside the choice.
     const SHAPE: f64 = 0.02;
     let of = |shape: &Measured| {
-        let logs: Vec<f64> = shape.tiles.iter().map(|(tile, _)| shape.plan.tile_cycles(tile, shape.shape, model).ln()).collect();
+        let logs: Vec<f64> = shape.tiles.iter().map(|tile| shape.cycles(tile, model).ln()).collect();
         let least = logs.iter().copied().fold(f64::INFINITY, f64::min);
-        let best = shape.tiles.iter().map(|(_, us)| us.ln()).fold(f64::INFINITY, f64::min);
+        let best = shape.tiles.iter().map(|tile| tile.us.ln()).fold(f64::INFINITY, f64::min);
         let weights: Vec<f64> = logs.iter().map(|log| (-SHARPNESS * (log - least)).exp()).collect();
         let (sum, count) = (weights.iter().sum::<f64>(), logs.len() as f64);
-        let lost: Vec<f64> = shape.tiles.iter().map(|(_, us)| us.ln() - best).collect();
+        let lost: Vec<f64> = shape.tiles.iter().map(|tile| tile.us.ln() - best).collect();
         let expected: f64 = weights.iter().zip(&lost).map(|(weight, lost)| weight / sum * lost).sum();
         let offset = logs.iter().zip(&lost).map(|(log, lost)| log - lost).sum::<f64>() / count;
         let error: f64 = logs.iter().zip(&lost).map(|(log, lost)| (log - lost - offset).abs()).sum::<f64>() / count;
@@ -182,10 +187,9 @@ fn fit() {
     tell("after", &model);
     // Whether the estimates are of the right size: microseconds over estimated cycles, for short, medium and long launches.
     for (low, high) in [(0.0, 5.0), (5.0, 20.0), (20.0, 100.0), (100.0, 1e9)] {
-        let best = |shape: &Measured| shape.tiles.iter().copied().min_by(|a, b| a.1.total_cmp(&b.1)).expect("a tile");
-        let in_range = fitted.iter().map(|shape| (shape, best(shape))).filter(|(_, (_, us))| (low..high).contains(us));
-        let mut ratios: Vec<f64> =
-            in_range.map(|(shape, (tile, us))| shape.plan.tile_cycles(&tile, shape.shape, &model) / us / 1e3).collect();
+        let best = |shape: &Measured| *shape.tiles.iter().min_by(|a, b| a.us.total_cmp(&b.us)).expect("a tile");
+        let in_range = fitted.iter().map(|shape| (shape, best(shape))).filter(|(_, tile)| (low..high).contains(&tile.us));
+        let mut ratios: Vec<f64> = in_range.map(|(shape, tile)| shape.cycles(&tile, &model) / tile.us / 1e3).collect();
         ratios.sort_by(f64::total_cmp);
         let at = |part: f64| ratios.get((ratios.len() as f64 * part) as usize).copied().unwrap_or(f64::NAN);
         println!("{low} to {high} us: {:.2} [{:.2}, {:.2}] cycles a nanosecond", at(0.5), at(0.1), at(0.9));

@@ -107,7 +107,7 @@ fn the_next_process_knows() {
     for (shape, known) in [(shape, true), (Shape::new(255, 256, 248), true), (Shape::new(256, 256, 320), false)] {
         let plan = gemm.plan(&again, shape).unwrap();
         assert_eq!(plan.explain().contains("tuned: "), known, "{shape}\n{}", plan.explain());
-        assert!(!known || plan.kernel().plan.tile == tuning.winner().unwrap().tile);
+        assert!(!known || plan.kernel().plan.tile == tuning.winner().unwrap().candidate.tile);
     }
     // Damage costs the knowledge, nothing else.
     let notes = directory.path().join("cache/v1/notes");
@@ -135,7 +135,7 @@ fn a_budget_of_nothing_tries_nothing() {
     assert!(tuning.trials.len() > 1 && tuning.trials[1..].iter().all(|t| matches!(t.outcome, Outcome::Untried(_))), "{tuning}");
     assert_eq!((plan.kernel().plan.tile, tuning.rounds), (tile, 3));
     let alone = plan.autotune(&stream, &mut args, Autotune::new().candidates(1).rounds(2)).unwrap();
-    assert!(alone.rounds == 2 && alone.trials.iter().all(|trial| trial.tile == tile), "{alone}");
+    assert!(alone.rounds == 2 && alone.trials.iter().all(|trial| trial.candidate.tile == tile), "{alone}");
 }
 
 #[test]

@@ -56,7 +56,32 @@ fn run(layouts: &[Layout], tiles: &[Tile], epilogue: &Epilogue, dtype: DType) {
     for tile in tiles {
         for layout in layouts {
             for shape in SHAPES {
-                Case::new(&Gemm::new(dtype, *layout, epilogue).tile(*tile), shape).run();
+                Case::new(&Gemm::new(dtype, *layout, epilogue).tile(*tile).transposed(false), shape).run();
+            }
+        }
+    }
+}
+
+/// Every kind of tile and epilogue with the product transposed: what lies row by row is then moved column by column.
+#[test]
+fn transposed_products() {
+    if !is_hopper() {
+        return;
+    }
+    let residual = recipes::residual(F16, F16, |z| z.relu()).unwrap();
+    let several = Epilogue::build(|e| {
+        let z = e.acc() + e.load("bias", F16.over(N)) * e.load("scale", F32.over(M));
+        e.store("d", z.gelu_tanh(), F16);
+        e.store("mask", z.gt(0.0), Bool);
+        e.store("wide", e.row().lt(37).select(z.sigmoid(), z), F32);
+    });
+    let tiles = [ping_pong(128, 160, 6), cooperative(128, 208, 5), cooperative(128, 144, 6), one_consumer(64, 6)];
+    for epilogue in [&residual, &several.unwrap()] {
+        for tile in &tiles {
+            for layout in Layout::ALL {
+                for shape in SHAPES {
+                    Case::new(&Gemm::new(F16, layout, epilogue).tile(*tile).transposed(true), shape).run();
+                }
             }
         }
     }
@@ -283,7 +308,8 @@ fn what_lanes_move() {
     let signs = Epilogue::build(|e| e.store("d", e.acc().gt(e.constant(0.0)), Bool));
     for (epilogue, shape) in [(relu, SHAPES[0]), (both.unwrap(), SHAPES[0]), (signs.unwrap(), SHAPES[4])] {
         for tile in &tiles {
-            let plan = Gemm::new(F16, TN, &epilogue).tile(*tile).kernel_plan(Target::SM_90A, 132, shape).unwrap();
+            let plan =
+                Gemm::new(F16, TN, &epilogue).tile(*tile).transposed(false).kernel_plan(Target::SM_90A, 132, shape).unwrap();
             assert_eq!(plan.staging.unwrap().direct_store, !(shape == SHAPES[4] && tile.bn == 8), "{tile}");
         }
         run(&[TN, NT], &tiles, &epilogue, F16);

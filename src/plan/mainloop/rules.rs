@@ -210,9 +210,9 @@ pub(in crate::plan) trait Rules: Sync {
         None
     }
 
-    /// Whether a problem is planned both ways round, and the estimates decide.
-    fn is_planned_both_ways(&self, _operation: Operation, _shape: Shape) -> bool {
-        false
+    /// If a problem is planned both ways round: the ratio of estimates below which the way that is not preferred is taken.
+    fn other_way(&self, _operation: Operation, _epilogue: &Checked, _shape: Shape) -> Option<f64> {
+        None
     }
 
     /// The constants of a convolution's kernel.

@@ -307,6 +307,16 @@ pub(in crate::plan) const fn takes_turns(tile: &Tile) -> bool {
     matches!(tile.shape, TileShape::Sm90a { schedule: Schedule::PingPong, .. })
 }
 
+/// The most tiles of 128 x 128 for which a product is planned both ways.
+const FEW_TILES: usize = 1024;
+
+/// Whether a product has so few tiles that their size decides the time. Tiles have heights by 64 and widths by 8, so the
+/// transposed problem has tiles that divide the other extent.
+pub(in crate::plan) fn has_few_waves(operation: Operation, shape: Shape) -> bool {
+    let tiles = shape.m.div_ceil(128).saturating_mul(shape.n.div_ceil(128)).saturating_mul(shape.batch);
+    operation.patches().is_none() && (1..=FEW_TILES).contains(&tiles)
+}
+
 /// Estimated cycles.
 pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>, model: &CostModel) -> f64 {
     let TileShape::Sm90a { schedule, cluster: [cluster_m, cluster_n], .. } = tile.shape else { return f64::INFINITY };

@@ -370,8 +370,15 @@ impl Rules for Sm90a {
         (shape.m.min(shape.n) <= cost::NARROW).then_some(shape.m < shape.n)
     }
 
-    fn is_planned_both_ways(&self, operation: Operation, shape: Shape) -> bool {
-        few_rows::applies(operation, shape)
+    /// Few rows have estimates that know which way a tile lies. Elsewhere the same tile has nearly the same both ways, and
+    /// matrices of bytes and bits, which are moved along their rows only, stay as they are.
+    fn other_way(&self, operation: Operation, epilogue: &Checked, shape: Shape) -> Option<f64> {
+        if few_rows::applies(operation, shape) {
+            return Some(1.0);
+        }
+        let is_wide = |operand: Operand| !operand.axes.is_matrix() || operand.dtype.size() > 1;
+        let all_wide = || epilogue.arguments().iter().filter_map(|argument| argument.role.operand()).all(is_wide);
+        (cost::has_few_waves(operation, shape) && all_wide()).then_some(0.98)
     }
 
     fn reads_of_rows(&self, _: &Tile, _: usize) -> String {
