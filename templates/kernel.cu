@@ -49,6 +49,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% include "prelude/raster.cuh" %}
 {% if convolution %}{% include "prelude/patches.cuh" %}{% endif -%}
 {% if hopper and residues %}{% include "prelude/staging_rows.cuh" %}{% endif -%}
+{% if calls and monoids_call %}{% include "epilogue/calls.cuh" %}{% endif -%}
 {% if reductions %}{% include "prelude/monoids.cuh" %}{% if doubles %}{% include "prelude/monoids_of_doubles.cuh" %}{% endif %}
 {% include "prelude/reduce.cuh" %}
 {% include "epilogue/monoids.cuh" %}{% endif -%}
@@ -58,7 +59,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% include "prelude/lanes.cuh" %}{% include "prelude/fold_lanes.cuh" %}{% include "epilogue/monoids.cuh" %}{% endif %}{# -#}
     {% if mainloop == "groups" %}{% include "prelude/copies.cuh" %}{% include "prelude/groups.cuh" %}{# -#}
     {% else %}{% include "prelude/rows.cuh" %}{% endif %}{% endif -%}
-{% if calls %}{% include "epilogue/calls.cuh" %}{% endif -%}
+{% if calls and not monoids_call %}{% include "epilogue/calls.cuh" %}{% endif -%}
 {% include "epilogue/values.cuh" %}
 {% include "epilogue/phases.cuh" %}
 {% if mainloop == "rows" or stages %}{% include "epilogue/stages.cuh" %}{% endif -%}

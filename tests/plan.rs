@@ -2,7 +2,7 @@
 
 use postlude::args::{ArgumentFault, Misfit, slots};
 use postlude::build::recipes;
-use postlude::ir::Order;
+use postlude::ir::{Op, Order};
 use postlude::plan::{
     Choice, Item, KernelPlan, Mainloop, PARAMETER_LIMIT, Phase, Place, PlanError, Preferences, Problem, Schedule, Tile, TileShape,
 };
@@ -578,6 +578,53 @@ fn candidates_have_code_of_limited_length() {
         }
     }
     assert!((6000..=9000).contains(&longest), "{longest}");
+}
+
+/// Where a kernel of Hopper's would fork often, the functions that fork are called, in the program's own monoids too: ptxas takes
+/// long for many forks between which registers are full.
+#[test]
+fn functions_that_fork_are_called_where_they_are_many() {
+    let shape = Shape::new(4096, 4096, 4096);
+    let (mut inlined, mut called) = (0, 0);
+    for divisions in 1..4 {
+        let epilogue = Epilogue::build(|e| {
+            let z = e.scalar("z", F32);
+            e.store("d", (0..divisions).fold(e.acc(), |x, _| z / (x + 1.0)), F32);
+        });
+        let plan = Gemm::new(F16, TN, &epilogue.unwrap()).kernel_plan(Target::SM_90A, 132, shape).unwrap();
+        for (tile, raster) in plan.choice.candidates() {
+            let code = plan.with_tile(tile, raster, "").unwrap().code;
+            let (calls, forks) = (code.calls.contains(&Op::Div), code.copies * divisions);
+            assert_eq!(calls, divisions > 1 && forks > 128 || code.instructions > 6000, "{tile}: {forks}");
+            (inlined, called) = (inlined + u32::from(!calls), called + u32::from(calls));
+        }
+    }
+    assert!(inlined > 0 && called > 0, "{inlined} and {called}");
+
+    let mean = CustomMonoid::build(
+        "mean",
+        [F32],
+        [0.0, 0.0],
+        |e, [x]| [e.constant(1.0), x],
+        |_, [n, mean], [k, other]| [n + k, mean + (other - mean) * (k / (n + k).max(1.0))],
+        |_, [_, mean]| mean,
+    )
+    .unwrap();
+    let epilogue = Epilogue::build(|e| {
+        e.store("d", e.scalar("z", F32) / e.acc(), F32);
+        e.reduce("mean", e.acc(), mean, F32.over(N));
+    });
+    let plan = Gemm::new(F16, TN, &epilogue.unwrap()).kernel_plan(Target::SM_90A, 132, shape).unwrap();
+    let texts = plan.choice.candidates().map(|(tile, raster)| {
+        let plan = plan.with_tile(tile, raster, "").unwrap();
+        (2 * plan.code.copies > 128, plan.source().unwrap().text().to_owned())
+    });
+    for (calls, text) in texts {
+        assert_eq!(text.contains(" = called_div("), calls);
+        if let (Some(function), Some(user)) = (text.find("float called_div("), text.find("struct Own0")) {
+            assert!(function < user);
+        }
+    }
 }
 
 /// A launch passes so many bytes and not one more: a block that is exactly full is a kernel, the next scalar is too much.

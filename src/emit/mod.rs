@@ -168,6 +168,8 @@ struct Context {
     constants: Vec<Constant>,
     /// The functions that are called.
     calls: Vec<calls::Call>,
+    /// Whether the program's own monoids call some of them, which then come first.
+    monoids_call: bool,
     #[serde(flatten)]
     hopper_kernel: hopper::Hopper,
     #[serde(flatten)]
@@ -287,6 +289,7 @@ fn context(plan: &KernelPlan, scores: Option<String>) -> Context {
         visit_cost: program.cost(plan.fast_math) as usize * plan.strip,
         constants: constants.chain(reduce::constants(plan)).collect(),
         calls: calls::calls(&Part::of_epilogue(plan)),
+        monoids_call: plan.code.calls_forks,
         hopper_kernel: hopper::Hopper::of(plan, &printer),
         phases: phases::Phases::of(&plan.params, &printer),
         reduced: reduce::Reduced::of(plan, &printer),

@@ -1,9 +1,10 @@
 //! The monoids that the program defines, as structs.
 
+use super::calls;
 use super::printer::{exact, literal, substitute};
 use crate::dtype::ValueType;
 use crate::ir::custom_monoid::Body;
-use crate::ir::{CustomMonoid, Monoid, Node, NodeId};
+use crate::ir::{CustomMonoid, Monoid, Node, NodeId, Op};
 use crate::plan::KernelPlan;
 use serde::Serialize;
 
@@ -56,10 +57,12 @@ pub(super) fn own(plan: &KernelPlan) -> Vec<OwnMonoid> {
             found.push((name, custom));
         }
     }
-    found.into_iter().map(|(name, custom)| own_monoid(name, custom)).collect()
+    let called = if plan.code.calls_forks { &plan.code.calls[..] } else { &[] };
+    found.into_iter().map(|(name, custom)| own_monoid(name, custom, called)).collect()
 }
 
-fn own_monoid(name: String, custom: &'static CustomMonoid) -> OwnMonoid {
+fn own_monoid(name: String, custom: &'static CustomMonoid, called: &[Op]) -> OwnMonoid {
+    let expressions = |body: &Body, parameters: &[String]| expressions(body, parameters, called);
     let state = |of: &str| (0..custom.state().len()).map(|i| format!("{of}.s{i}")).collect::<Vec<_>>();
     let element: Vec<String> = (0..custom.takes().len()).map(|i| format!("x{i}")).collect();
     let parameters = custom.takes().iter().zip(&element).map(|(value, name)| format!("{} {name}", value.cuda()));
@@ -77,7 +80,7 @@ fn own_monoid(name: String, custom: &'static CustomMonoid) -> OwnMonoid {
     }
 }
 
-fn expressions(body: &Body, parameters: &[String]) -> Expressions {
+fn expressions(body: &Body, parameters: &[String], called: &[Op]) -> Expressions {
     let graph = body.graph();
     let reference = |id: NodeId| match graph.node(id) {
         Node::Constant(constant) => literal(*constant),
@@ -87,8 +90,12 @@ fn expressions(body: &Body, parameters: &[String]) -> Expressions {
     let lines = body.computed().into_iter().filter_map(|id| {
         let Node::Apply { op, args } = graph.node(id) else { return None };
         let atoms: Vec<String> = args.iter().map(|a| reference(*a)).collect();
-        let spelling = exact(*op, args.first().map(|a| graph.value_type(*a)));
-        Some(format!("const {} {} = {};", graph.value_type(id).cuda(), reference(id), substitute(spelling, &atoms)))
+        let first = args.first().map(|a| graph.value_type(*a));
+        let value = match first {
+            Some(ValueType::F32) if called.contains(op) => format!("{}({})", calls::name(*op), atoms.join(", ")),
+            _ => substitute(exact(*op, first), &atoms),
+        };
+        Some(format!("const {} {} = {value};", graph.value_type(id).cuda(), reference(id)))
     });
     Expressions { lines: lines.collect(), results: body.results().iter().map(|id| reference(*id)).collect::<Vec<_>>().join(", ") }
 }

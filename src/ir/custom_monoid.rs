@@ -5,6 +5,7 @@
 
 use super::fnv1a;
 use super::graph::{Constant, Graph, Node, NodeId};
+use super::op::Op;
 use super::text;
 use crate::dtype::ValueType;
 use std::fmt;
@@ -66,6 +67,17 @@ impl Body {
     /// Issue slots of one evaluation, roughly.
     fn cost(&self) -> u32 {
         self.computed().iter().map(|id| self.graph.node(*id).cost()).sum()
+    }
+
+    /// The primitives for `f32` whose exact spelling [forks](Op::forks), one for each place.
+    fn forks(&self) -> impl Iterator<Item = Op> + '_ {
+        self.computed()
+            .into_iter()
+            .filter_map(|id| match self.graph.node(id) {
+                Node::Apply { op, args } if args.iter().all(|arg| self.graph.value_type(*arg) == ValueType::F32) => Some(*op),
+                _ => None,
+            })
+            .filter(|op| op.forks())
     }
 
     /// Evaluates the function at these parameters.
@@ -200,6 +212,14 @@ impl CustomMonoid {
 
     pub(super) fn cost(&self) -> u32 {
         self.take.as_ref().map_or_else(|| self.lift.cost() + self.combine.cost(), Body::cost)
+    }
+
+    /// The primitives that fork where a state takes an element in, one for each place.
+    pub(crate) fn forks(&self) -> Vec<Op> {
+        match &self.take {
+            Some(take) => take.forks().collect(),
+            None => self.lift.forks().chain(self.combine.forks()).collect(),
+        }
     }
 
     pub(super) fn identity(&self) -> Vec<f64> {

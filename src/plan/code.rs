@@ -5,7 +5,8 @@
 //! in the kernel that many times for each node that uses it. Two rules bound the product:
 //!
 //! - The library's long functions (sine, power, remainder) are *called* where an exact spelling needs them. Where the
-//!   inlined code exceeds [`INLINED`], functions of medium length are called, too, and with them custom primitives.
+//!   inlined code exceeds [`INLINED`], functions of medium length are called, too, and with them custom primitives. Where a
+//!   kernel would fork at more than [`MOST_FORKS`] places, the functions that fork are called, too.
 //! - Where one strip's code still exceeds [`STRIP_CODE`], a strip's elements share code: the loop over them stays a loop.
 //!
 //! The counts are estimates in machine instructions, from the `code` column of the tables.
@@ -38,6 +39,10 @@ const WIDENED: usize = 5;
 
 /// Instructions of inlined code beyond which functions of medium length are called.
 const INLINED: usize = 6000;
+
+/// Forks side by side, of visits that index registers, beyond which functions that fork are called. ptxas takes time with about
+/// the power 2.6 of their number (`docs/measurements/0068-compile-outliers.md`).
+const MOST_FORKS: usize = 128;
 
 /// Instructions that one strip's elements may take side by side.
 const STRIP_CODE: usize = 4096;
@@ -128,6 +133,12 @@ impl Priced<'_> {
         self.code.instructions + self.unseen()
     }
 
+    /// How often a kernel forks, and calls a function, in the code of its visits.
+    pub fn jumps(&self) -> [f64; 2] {
+        let (program, code, fast_math) = (self.copied.program, self.code, self.copied.fast_math);
+        [program.forks(code, fast_math), program.called(code, fast_math)].map(|of_element| (code.copies * of_element) as f64)
+    }
+
     /// The rows that the code of a visit finds by their remainders, side by side.
     pub fn residues(&self) -> f64 {
         let rows = || self.copied.tile.rules().copies(&self.copied).row;
@@ -154,6 +165,8 @@ pub struct Code {
     pub calls: Vec<Op>,
     /// Whether custom primitives are called.
     pub calls_custom: bool,
+    /// Whether functions that fork are called, in the program's own monoids too.
+    pub calls_forks: bool,
     /// Elements of a strip whose code is unrolled side by side in the visit.
     pub visit_unroll: usize,
     /// The same for values along N.
@@ -191,10 +204,13 @@ impl Code {
 
     /// The layout of code with so many copies, each of which is unrolled if visits index registers.
     pub(super) fn copied(program: &Program, copies: &Copies, staged: bool, strip: usize, fast_math: bool) -> Code {
-        let mut code = Code { visit_unroll: strip, column_unroll: strip, ..Code::default() };
+        let forks = program.forks(&Code::default(), fast_math);
+        // One of each element, as in a sigmoid, is inlined on every tile.
+        let calls_forks = staged && forks > 1 && copies.visit * forks > MOST_FORKS;
+        let mut code = Code { visit_unroll: strip, column_unroll: strip, calls_forks, ..Code::default() };
         for least in [LONG, MEDIUM] {
-            code.calls = program.callable(least, fast_math);
-            code.calls_custom = least == MEDIUM;
+            code.calls = program.callable(least, calls_forks, fast_math);
+            code.calls_custom = calls_forks || least == MEDIUM;
             let [visit, column, row, once] =
                 [Phase::Visit, Phase::Column, Phase::Row, Phase::Tile].map(|phase| program.length(phase, &code, fast_math));
             // Hopper's visits index registers, so each visit has its own copy of the code.
@@ -234,13 +250,46 @@ fn unroll(strip: usize, length: usize) -> usize {
 }
 
 impl Program {
-    /// The primitives whose exact spellings are functions of at least this length.
-    fn callable(&self, least: u32, fast_math: bool) -> Vec<Op> {
-        let mut calls: Vec<Op> =
-            (0..self.steps.len()).filter_map(|step| self.inlined(step, fast_math)).filter(|op| op.row().code >= least).collect();
+    /// The primitives whose exact spellings are functions of at least this length, or fork if those are called.
+    fn callable(&self, least: u32, forks: bool, fast_math: bool) -> Vec<Op> {
+        let steps = (0..self.steps.len()).filter_map(|step| self.inlined(step, fast_math));
+        let mut calls: Vec<Op> = steps.filter(|op| op.row().code >= least || forks && op.forks()).collect();
+        if forks {
+            calls.extend(self.forks_of_monoids());
+        }
         calls.sort_unstable();
         calls.dedup();
         calls
+    }
+
+    /// How often the code of an element forks beside what is called. A division in a spelling that the program brought forks.
+    fn forks(&self, code: &Code, fast_math: bool) -> usize {
+        let of_step = |step: usize| match &self.steps[step].kind {
+            InstrKind::Custom { cuda, .. } if !code.calls_custom => cuda.matches('/').count(),
+            _ => usize::from(self.inlined(step, fast_math).is_some_and(|op| op.forks() && !code.calls.contains(&op))),
+        };
+        let of_monoids = if code.calls_forks { 0 } else { self.forks_of_monoids().count() };
+        self.visited().map(of_step).sum::<usize>() + of_monoids
+    }
+
+    /// How often the code of an element calls a function.
+    fn called(&self, code: &Code, fast_math: bool) -> usize {
+        let is_called = |step: &usize| match self.steps[*step].kind {
+            InstrKind::Custom { .. } => code.calls_custom,
+            _ => self.inlined(*step, fast_math).is_some_and(|op| code.calls.contains(&op)),
+        };
+        let of_monoids = if code.calls_forks { self.forks_of_monoids().count() } else { 0 };
+        self.visited().filter(is_called).count() + of_monoids
+    }
+
+    /// The steps that are computed for each element.
+    fn visited(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.steps.len()).filter(|step| self.steps[*step].phase == Phase::Visit)
+    }
+
+    /// The primitives that fork where the program's own monoids take an element in.
+    fn forks_of_monoids(&self) -> impl Iterator<Item = Op> + '_ {
+        self.monoids().filter_map(|(monoid, _)| monoid.custom()).flat_map(|custom| custom.forks())
     }
 
     /// The primitive of a step that is spelled exactly, for `f32`.

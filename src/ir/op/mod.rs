@@ -223,6 +223,12 @@ impl Op {
         self == Op::Rem || !row.is_differentiable() && row.signature.takes_floats()
     }
 
+    /// Whether the exact spelling for `f32`, where it is inlined, jumps to a long path for a few operands. The compiler takes
+    /// long where many of them stand in one kernel (`docs/measurements/0068-compile-outliers.md`).
+    pub(crate) fn forks(self) -> bool {
+        matches!(self, Op::Div | Op::Sqrt | Op::Recip | Op::Log1p)
+    }
+
     /// The conversion to a format. For `f32`, `f64`, `i32` and `bool` it changes the type. For other formats it rounds
     /// like a store, and its result has the type of a load from that format. Integers of four bits, which no epilogue
     /// stores, convert as those of eight.

@@ -295,7 +295,10 @@ impl Rules for Sm90a {
         // It is one block of code, for which the assembler takes more than its length.
         let thousand = 215.0 + 10.1 * of.instructions() as f64 / 1e3;
         let (load, reduction) = (2.08 * accumulators, 244.0 + 3.33 * accumulators);
-        Price { kernel: 290.0 + each * accumulators, thousand, load, store: 42.5, reduction, sum: 383.0 }
+        // Registers stay occupied over each fork and each call (`docs/measurements/0068-compile-outliers.md`).
+        let [forks, calls] = of.jumps();
+        let jumps = 0.067 * forks * forks + 0.024 * calls * accumulators;
+        Price { kernel: 290.0 + each * accumulators + jumps, thousand, load, store: 42.5, reduction, sum: 383.0 }
     }
 
     fn accumulators(&self, tile: &Tile) -> usize {
