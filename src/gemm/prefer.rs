@@ -72,8 +72,8 @@ impl Gemm {
     /// Whether a product is computed transposed: B's columns become the rows of the kernel's tiles, and A's rows their
     /// columns. Default: where it decides the time, the planner compares the estimates of both.
     ///
-    /// Results are the same apart from the order of sums. [`explain`](Gemm::explain) says which way was chosen, and tiles that
-    /// [`tile`](Gemm::tile) names are those of that way. Only products of matrices have two ways.
+    /// Results are the same apart from the order of sums. [`KernelPlan::explain`](crate::plan::KernelPlan::explain) says which
+    /// way was chosen, and tiles that [`tile`](Gemm::tile) names are those of that way. Only products of matrices have two ways.
     #[must_use]
     pub fn transposed(self, transposed: bool) -> Gemm {
         self.prefer(|preferences| preferences.transposed = Some(transposed))
