@@ -307,14 +307,17 @@ pub(in crate::plan) const fn takes_turns(tile: &Tile) -> bool {
     matches!(tile.shape, TileShape::Sm90a { schedule: Schedule::PingPong, .. })
 }
 
-/// The most tiles of 128 x 128 for which a product is planned both ways.
+/// The most tiles of 128 x 128, and the least K, for which a product is planned both ways. Both ways were not measured with
+/// narrow outputs, nor with a shorter K, where epilogues decide (`docs/measurements/0067-both-ways-round.md`).
 const FEW_TILES: usize = 1024;
+const LEAST_TERMS: usize = 1024;
 
 /// Whether a product has so few tiles that their size decides the time. Tiles have heights by 64 and widths by 8, so the
 /// transposed problem has tiles that divide the other extent.
 pub(in crate::plan) fn has_few_waves(operation: Operation, shape: Shape) -> bool {
     let tiles = shape.m.div_ceil(128).saturating_mul(shape.n.div_ceil(128)).saturating_mul(shape.batch);
-    operation.patches().is_none() && (1..=FEW_TILES).contains(&tiles)
+    let is_long_and_wide = shape.k >= LEAST_TERMS && shape.m.min(shape.n) > NARROW;
+    operation.patches().is_none() && is_long_and_wide && (1..=FEW_TILES).contains(&tiles)
 }
 
 /// Estimated cycles.
