@@ -1,4 +1,4 @@
-//! ONNX's own tests, which nobody here wrote: every case on the CPU.
+//! ONNX's own tests, which nobody here wrote: every case on the CPU, and on request on a GPU.
 //!
 //! `cargo xtask onnx` fetches them (a Python wheel, from which only files are taken) into `target/`. Without them the tests
 //! say so and do nothing, unless `POSTLUDE_REQUIRE_ONNX` is set. `conformance.txt` lists every case, and why those
@@ -6,6 +6,8 @@
 
 mod command;
 mod conformance;
+#[cfg(feature = "cuda")]
+mod device;
 mod fuzz;
 mod light;
 mod reader;
