@@ -54,7 +54,11 @@ fn case(device: &Device, folder: &Path) -> Outcome {
         let inputs: Vec<(&str, Tensor)> = names.iter().map(String::as_str).zip(tensors(set, "input")?).collect();
         for _ in 0..2 {
             let outputs = plan.run(&stream, &inputs).map_err(|error| error.to_string())?;
-            for ((name, output), expected) in outputs.iter().zip(tensors(set, "output")?) {
+            let expected = tensors(set, "output")?;
+            if outputs.len() != expected.len() {
+                return Err(format!("gives {} outputs of {}", outputs.len(), expected.len()));
+            }
+            for ((name, output), expected) in outputs.iter().zip(expected) {
                 agrees(output, &expected).map_err(|why| format!("{name} {why}"))?;
             }
         }
