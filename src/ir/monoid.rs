@@ -388,6 +388,16 @@ impl Monoid {
         self.definition().map_or_else(|custom| custom.result(state), |row| (row.result)(padded(state), count))
     }
 
+    /// Whether one number alone comes to itself.
+    pub(crate) fn keeps_one(self) -> bool {
+        let of_one = |x: f64| {
+            let mut state = self.identity(F32);
+            self.take(F32, &mut state, &[x]);
+            self.result(&state, 1.0)
+        };
+        self.takes(0).contains(&F32) && self.arity() == 1 && [-1.5, 0.25, 3.0].into_iter().all(|x| of_one(x) == x)
+    }
+
     /// Whether the result depends on the number of elements beside the state.
     pub(crate) fn counts_elements(self) -> bool {
         let state = vec![1.0; self.numbers()];

@@ -80,6 +80,7 @@
 //! | N0207 | The case is one that this library computes. |
 //! | N0208 | A tensor has at most 16 GiB. |
 //! | N0301 | A symbol that is bound belongs to an input. |
+//! | N0302 | An input that is fixed exists, and its tensor is of its type. |
 
 mod attribute;
 mod builder;

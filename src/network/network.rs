@@ -123,4 +123,46 @@ impl Network {
         }
         Network::checked(graph, faults)
     }
+
+    /// The network with tensors in the place of some inputs, which become constants: what never changes between runs, such
+    /// as weights, axes and shapes. Kernels need to know axes and shapes.
+    ///
+    /// ```
+    /// use postlude::network::{Format, Network, Tensor};
+    /// use postlude::prelude::*;
+    /// let network = Network::build(|g| {
+    ///     let (x, shape) = (g.input("x", F32, (4, 6)), g.input("shape", Format::I64, [3]));
+    ///     g.output("y", x.apply("Reshape", &[shape], Default::default()).relu());
+    /// })?;
+    /// assert_eq!(network.fuse()?.unserved().count(), 2); // nothing is known of the shape
+    /// let fixed = network.fix(&[("shape", Tensor::of_numbers(Format::I64, &[3], &[2.0, 2.0, 6.0])?)])?;
+    /// assert_eq!(fixed.outputs().next().unwrap().1.to_string(), "f32[2,2,6]");
+    /// assert_eq!(fixed.fuse()?.kernels().count(), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the network has no such input, or a tensor is not of its type; and every rule that the tensors break.
+    pub fn fix(&self, inputs: &[(&str, Tensor)]) -> Result<Network, NetworkDiagnostics> {
+        let mut graph = self.graph().clone();
+        let mut faults = Vec::new();
+        for (name, tensor) in inputs {
+            let edge = graph.inputs.iter().copied().find(|edge| *graph.edge(*edge).name == **name);
+            let fault = match edge {
+                Some(edge) if self.type_of(edge).admits(tensor) => {
+                    graph.edges[edge.index()].source = Source::Constant(tensor.clone());
+                    graph.inputs.retain(|input| *input != edge);
+                    continue;
+                }
+                Some(edge) => format!("input `{name}` is {}, and cannot be fixed to {tensor}", self.type_of(edge)),
+                None => format!("the network has no input `{name}`{}", meant(name, self.inputs().map(|(name, _)| name))),
+            };
+            faults.push(NetworkDiagnostic::new(
+                "N0302",
+                fault,
+                "fix inputs that `Network::inputs` names, to tensors of their types",
+            ));
+        }
+        Network::checked(graph, faults)
+    }
 }

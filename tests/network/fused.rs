@@ -2,7 +2,7 @@
 
 use crate::graphs::{encoder, tensor};
 use postlude::network::fuse::FuseError;
-use postlude::network::{Attributes, Network, Tensor};
+use postlude::network::{Attributes, Format, Network, Tensor};
 use postlude::prelude::*;
 
 /// Runs a network node by node and fused; both agree to within what rounding between nodes explains.
@@ -278,4 +278,90 @@ fn integers_have_borders_of_integers() {
     .unwrap();
     assert_eq!(kernels(&network), 1);
     agrees(&network, &[("x", Tensor::of(&[1i32, -2, 3, 4, -5, 6], &[2, 3]).unwrap())], 0.0);
+}
+
+/// Reductions along the last axes, the first, and one in the middle, with every monoid that an operator names.
+#[test]
+fn reductions_along_any_axes_are_kernels() {
+    let operators = [
+        "ReduceSum",
+        "ReduceMean",
+        "ReduceMax",
+        "ReduceMin",
+        "ReduceProd",
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceSumSquare",
+        "ReduceLogSum",
+        "ReduceLogSumExp",
+    ];
+    for operator in operators {
+        for axes in [&[2i64][..], &[1, 2], &[0], &[1], &[0, 1], &[3]] {
+            for keepdims in [0i64, 1] {
+                let network = Network::build(|g| {
+                    let x = g.input("x", F32, (3, 4, 5, 1));
+                    // The logarithm takes sums above 0.
+                    let x = if operator == "ReduceLogSum" { x.apply("Abs", &[], Attributes::new()) } else { x };
+                    let attributes = Attributes::new().with("keepdims", keepdims);
+                    g.output("y", g.apply(operator, &[x, g.indices(axes)], attributes));
+                })
+                .unwrap();
+                let fused = network.fuse().unwrap();
+                // A logarithm behind a sum over the first axes has no kernel yet.
+                let left = usize::from(operator == "ReduceLogSum" && !axes.contains(&2) && axes != [3]);
+                assert_eq!(fused.unserved().count(), left, "{operator} {axes:?}\n{}", fused.explain());
+                agrees(&network, &[("x", tensor(F32, &[3, 4, 5, 1], 7))], 1e-5);
+            }
+        }
+    }
+}
+
+/// What a caller gets is memory of the network's own, also if it is a part or another shape of what it passes.
+#[test]
+fn views_of_inputs_are_copied_for_the_caller() {
+    let network = Network::build(|g| {
+        let x = g.input("x", F32, (4, 1, 6));
+        let parts = g.apply_all("Split", &[Some(x), Some(g.indices(&[1, 3]))], Attributes::new().with("axis", 0i64), 2);
+        g.output("first", parts[0]);
+        g.output("rest", parts[1].relu());
+        g.output("flat", g.apply("Squeeze", &[x, g.indices(&[1])], Attributes::new()));
+        g.output("wide", g.apply("Unsqueeze", &[x, g.indices(&[0])], Attributes::new()));
+        g.output("x", x);
+    })
+    .unwrap();
+    // One for each, but for what is passed as it is.
+    assert_eq!(kernels(&network), 4, "{}", network.fuse().unwrap().explain());
+    agrees(&network, &[("x", tensor(F32, &[4, 1, 6], 3))], 0.0);
+}
+
+/// The format of an example counts, and not its shape: `CastLike` reads no element of it.
+#[test]
+fn casts_by_example_are_casts() {
+    let network = Network::build(|g| {
+        let (x, like) = (g.input("x", F32, (4, 6)), g.input("like", F16, [0]));
+        g.output("y", g.apply("CastLike", &[x, like], Attributes::new()));
+    })
+    .unwrap();
+    assert_eq!(kernels(&network), 1);
+    agrees(&network, &[("x", tensor(F32, &[4, 6], 3)), ("like", tensor(F16, &[0], 1))], 0.0);
+}
+
+#[test]
+fn inputs_are_fixed() {
+    let network = Network::build(|g| {
+        let (x, axes) = (g.input("x", F32, (4, 6)), g.input("axes", Format::I64, [1]));
+        g.output("y", g.apply("ReduceMax", &[x, axes], Attributes::new()));
+    })
+    .unwrap();
+    assert!(network.fuse().unwrap().unserved().count() == 1);
+    let axes = Tensor::of_numbers(Format::I64, &[1], &[1.0]).unwrap();
+    let fixed = network.fix(&[("axes", axes.clone())]).unwrap();
+    assert_eq!(kernels(&fixed), 1);
+    assert_eq!(fixed.inputs().map(|(name, _)| name).collect::<Vec<_>>(), ["x"]);
+    let x = ("x", tensor(F32, &[4, 6], 3));
+    assert_eq!(network.run(&[x.clone(), ("axes", axes.clone())]).unwrap(), fixed.run(&[x]).unwrap());
+    let refused = |name: &str, tensor: &Tensor| network.fix(&[(name, tensor.clone())]).unwrap_err().to_string();
+    assert!(refused("axis", &axes).contains("did you mean `axes`?"));
+    assert!(refused("axes", &tensor(F32, &[1], 1)).contains("input `axes` is i64[1]"));
+    assert!(refused("axes", &Tensor::of_numbers(Format::I64, &[1], &[7.0]).unwrap()).contains("axis"));
 }

@@ -80,14 +80,7 @@ fn every_case_is_as_listed() {
         Err(why) => format!("{name}: {}\n", why.chars().take(160).collect::<String>()),
     };
     let list: String = found.iter().map(line).collect();
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/onnx/conformance.txt");
     println!("{passed} of {} cases pass", found.len());
-    if std::env::var_os("BLESS").is_some() {
-        fs::write(&path, &list).expect("the list is written");
-    }
-    let kept = fs::read_to_string(&path).unwrap_or_default();
-    let changed: Vec<&str> = list.lines().filter(|line| !kept.lines().any(|kept| kept == *line)).collect();
-    assert!(changed.is_empty(), "these cases are not as listed (BLESS=1 rewrites the list):\n{}", changed.join("\n"));
-    assert_eq!(kept.lines().count(), list.lines().count(), "cases are listed that do not exist");
+    crate::same_as_listed("conformance.txt", &list);
     assert!(passed >= LEAST, "only {passed} cases pass");
 }

@@ -1,8 +1,8 @@
 //! The cases on a GPU, if kernels serve every node.
 
-use crate::{agrees, data, tensor};
+use crate::{data, folder, kernels, passing};
 use postlude::device::Device;
-use postlude::network::{Network, NetworkPlanError, Operators, Tensor};
+use postlude::network::{Network, NetworkPlanError, Operators};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,47 +26,31 @@ fn device() -> Option<Device> {
     }
 }
 
-/// The tensors of a set of data whose names begin so.
-fn tensors(set: &Path, kind: &str) -> Result<Vec<Tensor>, String> {
-    let paths = (0..).map(|index| set.join(format!("{kind}_{index}.pb"))).take_while(|path| path.is_file());
-    paths.map(|path| tensor(&path)).collect()
-}
-
 /// Runs a case twice, since the second run meets what the first one left.
 fn case(device: &Device, folder: &Path) -> Outcome {
     let left = |why: &dyn ToString| Outcome::Left(why.to_string().lines().next().unwrap_or_default().to_owned());
-    let bytes = match std::fs::read(folder.join("model.onnx")) {
-        Ok(bytes) => bytes,
-        Err(error) => return left(&error),
-    };
-    let network = match Network::from_onnx(&bytes, &Operators::new()) {
-        Ok(network) => network,
-        Err(error) => return left(&error),
+    let all = Network::from_onnx(&std::fs::read(folder.join("model.onnx")).unwrap_or_default(), &Operators::new());
+    let (all, network) = match (all, kernels::network(folder)) {
+        (Ok(all), Ok(network)) => (all, network),
+        (Err(error), _) => return Outcome::Fails(error.to_string()),
+        (_, Err(error)) => return Outcome::Fails(error),
     };
     let mut plan = match network.plan(device, &[]) {
+        Ok(plan) if plan.fused().kernels().count() == 0 => return left(&"no node is left to compute"),
         Ok(plan) => plan,
-        Err(error @ (NetworkPlanError::Unserved(_) | NetworkPlanError::Fuse(_))) => return left(&error),
+        Err(NetworkPlanError::Unserved(nodes)) => return left(&format!("{} {}", nodes[0].operator, nodes[0].why)),
+        Err(NetworkPlanError::Fuse(error)) => return left(&error),
         Err(error) => return Outcome::Fails(error.to_string()),
     };
     let stream = device.context().default_stream();
-    let mut run = |set: &Path| {
-        let names: Vec<String> = network.inputs().map(|(name, _)| name.to_owned()).collect();
-        let inputs: Vec<(&str, Tensor)> = names.iter().map(String::as_str).zip(tensors(set, "input")?).collect();
-        for _ in 0..2 {
-            let outputs = plan.run(&stream, &inputs).map_err(|error| error.to_string())?;
-            let expected = tensors(set, "output")?;
-            if outputs.len() != expected.len() {
-                return Err(format!("gives {} outputs of {}", outputs.len(), expected.len()));
-            }
-            for ((name, output), expected) in outputs.iter().zip(expected) {
-                agrees(output, &expected).map_err(|why| format!("{name} {why}"))?;
-            }
-        }
-        Ok::<_, String>(())
-    };
-    let sets = (0..).map(|i| folder.join(format!("test_data_set_{i}"))).take_while(|set| set.is_dir());
-    for set in sets {
-        if let Err(why) = run(&set) {
+    for set in kernels::sets(folder) {
+        let ran = kernels::inputs(&set, &all, &network).and_then(|inputs| {
+            (0..2).try_for_each(|_| {
+                let outputs = plan.run(&stream, &inputs).map_err(|error| error.to_string())?;
+                kernels::agree(&outputs, &set)
+            })
+        });
+        if let Err(why) = ran {
             return Outcome::Fails(why);
         }
     }
@@ -78,13 +62,7 @@ fn case(device: &Device, folder: &Path) -> Outcome {
 #[ignore = "compiles a thousand kernels for a GPU"]
 fn cases_agree_on_a_gpu() {
     let (Some(data), Some(device)) = (data(), device()) else { return };
-    let passing = include_str!("conformance.txt").lines().filter(|line| !line.contains(": "));
-    let folder = |name: &str| {
-        let (suite, case) = name.split_once('/')?;
-        let folders = [data.join(suite).join(format!("test_{case}")), data.join(suite).join(case)];
-        folders.into_iter().find(|folder| folder.is_dir())
-    };
-    let cases: Vec<(&str, PathBuf)> = passing.filter_map(|name| Some((name, folder(name)?))).collect();
+    let cases: Vec<(&str, PathBuf)> = passing().filter_map(|name| Some((name, folder(&data, name)?))).collect();
     let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         while let Some((name, folder)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {

@@ -9,6 +9,7 @@ mod conformance;
 #[cfg(feature = "cuda")]
 mod device;
 mod fuzz;
+mod kernels;
 mod light;
 mod reader;
 
@@ -50,4 +51,28 @@ pub fn agrees(result: &Tensor, expected: &Tensor) -> Result<(), String> {
     let near = |(x, y): (&f64, &f64)| x == y || x.is_nan() && y.is_nan() || (x - y).abs() <= 1e-7 + 1e-3 * y.abs();
     let (x, y) = (result.numbers(), expected.numbers());
     if x.iter().zip(&y).all(near) { Ok(()) } else { Err("gives other numbers".to_owned()) }
+}
+
+/// The cases that pass on the CPU.
+pub fn passing() -> impl Iterator<Item = &'static str> {
+    include_str!("conformance.txt").lines().filter(|line| !line.contains(": "))
+}
+
+/// The folder of a case.
+pub fn folder(data: &Path, name: &str) -> Option<PathBuf> {
+    let (suite, case) = name.split_once('/')?;
+    let folders = [data.join(suite).join(format!("test_{case}")), data.join(suite).join(case)];
+    folders.into_iter().find(|folder| folder.is_dir())
+}
+
+/// Compares a list with the one that is kept beside this file. `BLESS=1` rewrites it.
+pub fn same_as_listed(file: &str, list: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/onnx").join(file);
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, list).expect("the list is written");
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    let changed: Vec<&str> = list.lines().filter(|line| !kept.lines().any(|kept| kept == *line)).collect();
+    assert!(changed.is_empty(), "these cases are not as listed in {file} (BLESS=1 rewrites the list):\n{}", changed.join("\n"));
+    assert_eq!(kept.lines().count(), list.lines().count(), "cases are listed in {file} that do not exist");
 }

@@ -11,11 +11,18 @@ use crate::network::network::Network;
 use crate::network::operator::{Kind, Reduction};
 use std::collections::BTreeSet;
 
+/// The monoid of a reduction that is one, or is one of its elements' absolute values.
+fn monoid_of(node: &Node) -> Option<Monoid> {
+    match node.kind() {
+        Kind::Reduction(Reduction::Of(monoid)) => Some(monoid),
+        Kind::Reduction(Reduction::AbsoluteSum) => Some(Monoid::Sum),
+        _ => None,
+    }
+}
+
 /// The axes that a reduction goes over, if they are known.
 fn axes(network: &Network, node: &Node) -> Option<(BTreeSet<usize>, Vec<usize>)> {
-    if !matches!(node.kind(), Kind::Reduction(Reduction::Sum | Reduction::Mean)) {
-        return None;
-    }
+    monoid_of(node)?;
     let shape = network.type_of(node.inputs.first().copied().flatten()?).shape()?;
     let list = match node.inputs.get(1).copied().flatten() {
         Some(edge) => network.value_of(edge)?.sizes(),
@@ -31,7 +38,8 @@ fn axes(network: &Network, node: &Node) -> Option<(BTreeSet<usize>, Vec<usize>)>
 
 /// Whether a reduction goes over one element each: its result is its input.
 pub(super) fn hands_on(network: &Network, node: &Node) -> bool {
-    axes(network, node).is_some_and(|(axes, shape)| axes.iter().all(|axis| shape[*axis] == 1))
+    let same = matches!(node.kind(), Kind::Reduction(Reduction::Of(monoid)) if monoid.keeps_one());
+    same && axes(network, node).is_some_and(|(axes, shape)| axes.iter().all(|axis| shape[*axis] == 1))
 }
 
 /// The axes of rows that a reduction sums over in a kernel whose elements are counted in this order, and how many they are: the
@@ -60,18 +68,16 @@ pub(super) fn monoid(network: &Network, node: &Node, group: &Group) -> Option<Mo
         return None;
     }
     summed(network, node, group)?;
-    match node.kind() {
-        Kind::Reduction(Reduction::Sum) => Some(Monoid::Sum),
-        Kind::Reduction(Reduction::Mean) => Some(Monoid::Mean),
-        _ => None,
-    }
+    monoid_of(node)
 }
 
 impl Grouper<'_> {
     /// Puts a reduction into the kernel that computes its elements, or into one of its own. Whether it did.
     pub fn columns(&mut self, id: NodeId, node: &Node) -> bool {
         let Some((axes, shape)) = axes(self.network, node) else { return false };
-        if !self.network.type_of(node.outputs[0]).format.is_float() || shape.contains(&0) {
+        // Elsewhere a reader would take the element for the result, which has its shape.
+        let one_row = axes.iter().all(|axis| shape[*axis] == 1);
+        if !self.network.type_of(node.outputs[0]).format.is_float() || shape.contains(&0) || one_row {
             return false;
         }
         for (group, edge) in self.sources(node) {

@@ -118,7 +118,8 @@ impl Grouper<'_> {
         order
     }
 
-    /// The order of a copy: that of its place, else planes become channels side by side, and anything else lies in order.
+    /// The order of a copy: that of its place. Else planes become channels side by side, and anything else lies in order, as
+    /// what a caller gets does.
     pub fn other_order(&self, node: &Node, rank: usize) -> Vec<usize> {
         let from = node.inputs[0].and_then(|edge| self.views.get(&edge));
         let last = channels_last(rank);
@@ -126,7 +127,8 @@ impl Grouper<'_> {
             let same = if from.is_some_and(|from| from.order() == last) { last } else { (0..rank).collect() };
             return self.orders.get(&home.whole).cloned().unwrap_or(same);
         }
-        if from.is_some_and(View::is_contiguous) { last } else { (0..rank).collect() }
+        let turns = from.is_some_and(View::is_contiguous) && !self.forced.contains(&node.outputs[0]);
+        if turns { last } else { (0..rank).collect() }
     }
 
     /// A concatenation: every part lies in its place, or has to be copied there.

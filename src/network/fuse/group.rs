@@ -21,17 +21,18 @@ use super::images;
 use super::layout::Wish;
 use super::narrow;
 use super::product::{self, Obstacle};
+use super::rows;
 use super::space::Placement;
 use super::tables;
 use super::view::{View, channels_last};
 use super::windows;
-use crate::dtype::DType;
+use crate::dtype::{DType, ValueType};
 use crate::ir::Order;
 use crate::ir::axes::{M, N};
 use crate::network::graph::{EdgeId, Node, NodeId, Source};
 use crate::network::meaning::layout;
 use crate::network::network::Network;
-use crate::network::operator::{Kind, Moves, Normalisation, Reduction};
+use crate::network::operator::{Kind, Moves, Normalisation};
 use crate::network::tensor::{Tensor, strides};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -96,32 +97,8 @@ pub(super) struct Grouper<'a> {
     pub homes: HashMap<EdgeId, Home>,
     pub orders: HashMap<EdgeId, Vec<usize>>,
     /// Edges that must have memory of their own.
-    forced: HashSet<EdgeId>,
+    pub forced: HashSet<EdgeId>,
     pub users: Vec<Vec<NodeId>>,
-}
-
-/// The axis at which the rows of a function begin, if it is one that kernels have and its rows are the last axes.
-pub(super) fn row_axis(network: &Network, node: &Node) -> Option<usize> {
-    let x = network.type_of(node.inputs.first().copied().flatten()?).shape()?;
-    let axis = |default: i64| crate::network::meaning::axis(node.attributes.int_or("axis", default), x.len()).ok();
-    match node.kind() {
-        Kind::Normalisation(Normalisation::Softmax | Normalisation::LogSoftmax) => {
-            axis(-1).filter(|axis| x[axis + 1..].iter().all(|extent| *extent == 1))
-        }
-        Kind::Normalisation(Normalisation::LayerNorm | Normalisation::RmsNorm) => axis(-1),
-        Kind::Reduction(Reduction::Other) => None,
-        Kind::Reduction(_) => {
-            let axes = match node.inputs.get(1).copied().flatten() {
-                Some(edge) => crate::network::meaning::axes(&network.value_of(edge)?.sizes(), x.len()).ok()?,
-                None => Vec::new(),
-            };
-            let all = axes.is_empty() && !node.attributes.flag("noop_with_empty_axes");
-            let axes: Vec<usize> = if all { (0..x.len()).collect() } else { axes };
-            let first = *axes.first()?;
-            (axes.len() == x.len() - first).then_some(first)
-        }
-        _ => None,
-    }
 }
 
 /// Groups the nodes of a network all of whose shapes are known.
@@ -203,7 +180,10 @@ impl Grouper<'_> {
                 Some(_) if !shapes[0].contains(&0) => self.images(id, node, &shapes[0]),
                 _ => self.alone(id, node, "its groups do not divide the channels, or it has no elements"),
             },
-            Kind::Normalisation(_) | Kind::Reduction(_) => match row_axis(self.network, node) {
+            Kind::Reduction(of) if !self.value_type(node.inputs[0]).is_some_and(|value| of.takes(value)) => {
+                self.alone(id, node, "kernels have no such reduction of its format");
+            }
+            Kind::Normalisation(_) | Kind::Reduction(_) => match rows::row_axis(self.network, node) {
                 Some(axis) => self.rows(id, node, axis),
                 None if self.columns(id, node) => {}
                 None => {
@@ -229,6 +209,11 @@ impl Grouper<'_> {
     pub fn begins(&self, node: &Node) -> bool {
         let lies = || node.inputs[0].and_then(|edge| self.views.get(&edge)).is_some_and(windows::lie_last);
         product::begins(self.network, node) && (!matches!(node.kind(), Kind::Reduction(_)) || lies())
+    }
+
+    /// The type that the elements of an edge have in a kernel.
+    fn value_type(&self, edge: Option<EdgeId>) -> Option<ValueType> {
+        Some(self.network.type_of(edge?).format.dtype()?.value_type())
     }
 
     fn product(&mut self, id: NodeId, node: &Node, shape: &[usize]) {
@@ -263,7 +248,12 @@ impl Grouper<'_> {
         let Some(views) = shapes.iter().enumerate().map(output).collect::<Option<Vec<View>>>() else { return false };
         // What a caller gets lies in order, in memory of the network's own.
         let given = self.network.graph().producer(from.source).is_none();
-        if node.outputs.iter().zip(&views).any(|(edge, view)| self.forced.contains(edge) && (given || !view.is_contiguous())) {
+        let forced = |(edge, view): &(&EdgeId, &View)| self.forced.contains(edge) && (given || !view.is_contiguous());
+        let forced: Vec<EdgeId> = node.outputs.iter().zip(&views).filter(forced).map(|(edge, _)| *edge).collect();
+        if !forced.is_empty() {
+            // A node that no kernel copies stays a view, with a copy behind it.
+            let copied = matches!(node.kind(), Kind::View(moves) if !moves.has_a_copy());
+            self.wishes.extend(forced.into_iter().filter(|_| copied).map(Wish::InOrder));
             return false;
         }
         self.views.extend(node.outputs.iter().copied().zip(views));
@@ -443,33 +433,6 @@ impl Grouper<'_> {
                 self.groups[group].nodes.sort_unstable();
             }
         }
-    }
-
-    fn rows(&mut self, id: NodeId, node: &Node, axis: usize) {
-        let Some(shape) = node.inputs.first().copied().flatten().and_then(|edge| self.shape(edge)) else { return };
-        for (group, edge) in self.sources(node) {
-            let Group { kind, shape: own, order, .. } = &self.groups[group];
-            let obstacle = match kind {
-                _ if !order.is_sorted() => Some("its rows do not lie side by side"),
-                GroupKind::Pointwise if *own == shape => self.obstacle(group, node),
-                GroupKind::Rows(other) if *other == axis && *own == shape => self.obstacle(group, node),
-                GroupKind::Product => Some("a function of rows reads whole rows, which lie in several tiles of a product"),
-                _ => Some("its reader computes another shape"),
-            };
-            match obstacle {
-                Some(why) => {
-                    self.reasons.insert((edge, id), why);
-                }
-                None => {
-                    self.groups[group].kind = GroupKind::Rows(axis);
-                    self.join(group, id, node);
-                    self.absorb(group);
-                    return;
-                }
-            }
-        }
-        let order = (0..shape.len()).collect();
-        self.begin(id, node, GroupKind::Rows(axis), &shape, order);
     }
 
     /// The groups in an order in which they can run.

@@ -176,7 +176,11 @@ pub(super) fn kernel(group: &Group, parts: &Parts<'_>) -> Result<Kernel, String>
             sums.extend(monoid.map(|monoid| (node.outputs[0], monoid)));
             // An expression says the element of a sum over rows.
             let said = match monoid.and(node.inputs[0]) {
-                Some(element) => loads.value(element, |view| Some(view.clone())).map(|element| vec![element]),
+                Some(element) => {
+                    let element = loads.value(element, |view| Some(view.clone()));
+                    let absolute = matches!(node.kind(), Kind::Reduction(Reduction::AbsoluteSum));
+                    element.map(|element| vec![if absolute { element.abs() } else { element }])
+                }
                 None => say(node, &loads, product.as_ref()),
             };
             match said {
@@ -333,10 +337,9 @@ fn say<'g>(node: &Node, loads: &Loads<'_, 'g>, product: Option<&Product>) -> Opt
         Kind::Reduction(of) => {
             let x = input(0)?;
             Some(vec![match of {
-                Reduction::Sum => x.sum_over(N),
-                Reduction::Mean => x.mean_over(N),
-                Reduction::Max => x.max_over(N),
-                Reduction::Min => x.min_over(N),
+                Reduction::Of(monoid) => e.reduce_over(x, monoid, N),
+                Reduction::AbsoluteSum => x.abs().sum_over(N),
+                Reduction::LogSum => x.sum_over(N).log(),
                 Reduction::Other => return None,
             }])
         }

@@ -28,6 +28,7 @@ mod layout;
 mod memory;
 mod narrow;
 mod product;
+mod rows;
 mod run;
 mod space;
 mod svg;

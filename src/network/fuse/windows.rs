@@ -5,7 +5,7 @@ use super::product::{Matrix, Obstacle, Product, operand};
 use super::space::{Space, matrix};
 use super::view::{View, channels_last, collapsed};
 use crate::dtype::DType;
-use crate::ir::Order;
+use crate::ir::{Monoid, Order};
 use crate::network::graph::{EdgeId, Node};
 use crate::network::meaning::{convolve::Extents, pool::window, window::Window};
 use crate::network::network::Network;
@@ -134,7 +134,7 @@ pub(super) fn lie_last(view: &View) -> bool {
 pub(super) fn pools(network: &Network, node: &Node) -> bool {
     match node.kind() {
         Kind::Pooling(window) => window.of != Reduction::Other,
-        Kind::Reduction(Reduction::Mean | Reduction::Max) => goes_over_images(network, node),
+        Kind::Reduction(of) if [Monoid::Mean, Monoid::Max].map(Reduction::Of).contains(&of) => goes_over_images(network, node),
         _ => false,
     }
 }
@@ -157,7 +157,7 @@ pub(super) fn pool(network: &Network, node: &Node, views: &HashMap<EdgeId, View>
         Kind::Reduction(of) => Pools { of, whole: true },
         _ => return Err("it is not a pool".into()),
     };
-    let largest = of == Reduction::Max;
+    let largest = of == Reduction::Of(Monoid::Max);
     let (windows, kind) = if !whole {
         let mut window = window(&node.attributes, &shape).map_err(|fault| fault.to_string())?;
         let counts = !largest && node.attributes.flag("count_include_pad");

@@ -32,6 +32,8 @@ use super::fault::Fault;
 use super::grad::{Rule, rules};
 use super::tensor::Tensor;
 use super::types::Type;
+use crate::dtype::ValueType;
+use crate::ir::Monoid;
 use crate::problem::GradientOf;
 use std::fmt;
 
@@ -230,16 +232,26 @@ pub enum Anchor {
 /// The reductions that an epilogue can say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
-    /// The sum.
-    Sum,
-    /// The mean.
-    Mean,
-    /// The largest.
-    Max,
-    /// The smallest.
-    Min,
+    /// What a monoid makes of the elements.
+    Of(Monoid),
+    /// The sum of absolute values.
+    AbsoluteSum,
+    /// The logarithm of the sum.
+    LogSum,
     /// One that no kernel serves yet.
     Other,
+}
+
+impl Reduction {
+    /// Whether a kernel reduces values of this type.
+    pub(crate) fn takes(self, value: ValueType) -> bool {
+        match self {
+            Reduction::Of(monoid) => monoid.takes(0).contains(&value),
+            Reduction::AbsoluteSum => Monoid::Sum.takes(0).contains(&value),
+            Reduction::LogSum => value == ValueType::F32,
+            Reduction::Other => false,
+        }
+    }
 }
 
 /// The functions of a row, or of the channels of an image, that a kernel can say.

@@ -9,6 +9,7 @@ mod batch_norm;
 mod constant;
 mod dead;
 mod eight_bits;
+mod example;
 mod parallel;
 mod same;
 
@@ -65,9 +66,17 @@ impl Network {
         let before = self.graph().nodes.len();
         let mut did = Simplified { before, ..Simplified::default() };
         let mut network = self.clone();
-        for pass in
-            [eight_bits::lower, constant::fold, same::share, batch_norm::fold, constant::fold, dead::remove, parallel::merge]
-        {
+        let passes = [
+            example::name,
+            eight_bits::lower,
+            constant::fold,
+            same::share,
+            batch_norm::fold,
+            constant::fold,
+            dead::remove,
+            parallel::merge,
+        ];
+        for pass in passes {
             network = pass(&network, &mut did);
         }
         did.after = network.graph().nodes.len();

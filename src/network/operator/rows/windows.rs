@@ -1,6 +1,7 @@
 //! Operators that combine elements: pools, reductions, scans, and functions of whole rows.
 
 use super::super::{Kind, Normalisation, Operator, Pools, Reduction, typing};
+use crate::ir::Monoid;
 use crate::network::attribute::AttributeType::{self, *};
 use crate::network::grad::rules;
 use crate::network::meaning::{loss, normal, pool, reduce};
@@ -72,38 +73,53 @@ pub(super) static ROWS: &[Operator] = &[
     pooling(
         "MaxPool",
         "The largest element of each window, with its place on demand.",
-        Reduction::Max,
+        Reduction::Of(Monoid::Max),
         (typing::pool, pool::max),
     )
     .outputs(1, 2)
     .with(MAX_POOL)
     .gradient_by(rules::max_pool),
-    pooling("AveragePool", "The mean of each window.", Reduction::Mean, (typing::pool, pool::average))
+    pooling("AveragePool", "The mean of each window.", Reduction::Of(Monoid::Mean), (typing::pool, pool::average))
         .with(AVERAGE_POOL)
         .gradient_by(rules::average_pool),
     pooling("LpPool", "The p-norm of each window.", Reduction::Other, (typing::pool, pool::lp))
         .with(LP_POOL)
         .gradient_by(rules::lp_pool),
-    pooling_all("GlobalAveragePool", "The mean of each channel.", Reduction::Mean, (typing::global_pool, pool::global_average))
-        .gradient_by(rules::global_average_pool),
-    pooling_all("GlobalMaxPool", "The largest element of each channel.", Reduction::Max, (typing::global_pool, pool::global_max))
-        .gradient_by(rules::global_max_pool),
+    pooling_all(
+        "GlobalAveragePool",
+        "The mean of each channel.",
+        Reduction::Of(Monoid::Mean),
+        (typing::global_pool, pool::global_average),
+    )
+    .gradient_by(rules::global_average_pool),
+    pooling_all(
+        "GlobalMaxPool",
+        "The largest element of each channel.",
+        Reduction::Of(Monoid::Max),
+        (typing::global_pool, pool::global_max),
+    )
+    .gradient_by(rules::global_max_pool),
     pooling_all("GlobalLpPool", "The p-norm of each channel.", Reduction::Other, (typing::global_pool, pool::global_lp))
         .with(&[("p", Int)])
         .gradient_by(rules::global_lp_pool),
-    reduces("ReduceSum", "The sum along axes.", Reduction::Sum, reduce::sum).gradient_by(rules::sum),
-    reduces("ReduceMean", "The mean along axes.", Reduction::Mean, reduce::mean).gradient_by(rules::mean),
-    reduces("ReduceMax", "The largest along axes.", Reduction::Max, reduce::max).gradient_by(rules::extreme),
-    reduces("ReduceMin", "The smallest along axes.", Reduction::Min, reduce::min).gradient_by(rules::extreme),
-    reduces("ReduceProd", "The product along axes.", Reduction::Other, reduce::product).gradient_by(rules::product),
-    reduces("ReduceL1", "The sum of absolute values along axes.", Reduction::Other, reduce::l1).gradient_by(rules::l1),
-    reduces("ReduceL2", "The Euclidean norm along axes.", Reduction::Other, reduce::l2).gradient_by(rules::l2),
-    reduces("ReduceSumSquare", "The sum of squares along axes.", Reduction::Other, reduce::sum_square)
+    reduces("ReduceSum", "The sum along axes.", Reduction::Of(Monoid::Sum), reduce::sum).gradient_by(rules::sum),
+    reduces("ReduceMean", "The mean along axes.", Reduction::Of(Monoid::Mean), reduce::mean).gradient_by(rules::mean),
+    reduces("ReduceMax", "The largest along axes.", Reduction::Of(Monoid::Max), reduce::max).gradient_by(rules::extreme),
+    reduces("ReduceMin", "The smallest along axes.", Reduction::Of(Monoid::Min), reduce::min).gradient_by(rules::extreme),
+    reduces("ReduceProd", "The product along axes.", Reduction::Of(Monoid::Product), reduce::product).gradient_by(rules::product),
+    reduces("ReduceL1", "The sum of absolute values along axes.", Reduction::AbsoluteSum, reduce::l1).gradient_by(rules::l1),
+    reduces("ReduceL2", "The Euclidean norm along axes.", Reduction::Of(Monoid::Norm2), reduce::l2).gradient_by(rules::l2),
+    reduces("ReduceSumSquare", "The sum of squares along axes.", Reduction::Of(Monoid::SumSquares), reduce::sum_square)
         .gradient_by(rules::sum_square),
-    reduces("ReduceLogSum", "The logarithm of the sum along axes.", Reduction::Other, reduce::log_sum)
+    reduces("ReduceLogSum", "The logarithm of the sum along axes.", Reduction::LogSum, reduce::log_sum)
         .gradient_by(rules::log_sum),
-    reduces("ReduceLogSumExp", "The logarithm of the sum of e^x along axes.", Reduction::Other, reduce::log_sum_exp)
-        .gradient_by(rules::log_sum_exp),
+    reduces(
+        "ReduceLogSumExp",
+        "The logarithm of the sum of e^x along axes.",
+        Reduction::Of(Monoid::LogSumExp),
+        reduce::log_sum_exp,
+    )
+    .gradient_by(rules::log_sum_exp),
     Operator::new(
         "ArgMax",
         "The index of the largest along an axis.",
