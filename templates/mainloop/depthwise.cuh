@@ -122,8 +122,11 @@ DEVICE void visit(const Params& p, const TileValues& tile, const Accum* weights,
     column += threadIdx.x % STRIPS * STRIP;
     ColumnValues columns = epilogue_column(p, tile, {first, column});
 
+    // NVRTC unrolls the passes of large windows in spite of the pragma, unless it does not know how many there are.
+    u32 end = BM;
+    if constexpr (RUN * STRIP * TAPS > 1000) asm volatile("" : "+r"(end));
 #pragma unroll 1
-    for (int pass = 0; pass < BM; pass += ROWS_AT_ONCE) {
+    for (int pass = 0; pass < int(end); pass += ROWS_AT_ONCE) {
         const int top = first + pass;
         Accum acc[RUN][STRIP];
 #pragma unroll

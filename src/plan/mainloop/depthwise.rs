@@ -61,15 +61,6 @@ fn is_compiled_soon(patches: &Patches, run: usize, strip: usize, widening: usize
     0.4 * widened + 1.46 * products <= MOST_CODE
 }
 
-/// How many passes over a tile's rows stand in the code. The compiler unrolls their loop under large windows, in spite of its
-/// pragma (`docs/measurements/0068-compile-outliers.md`).
-fn passes_side_by_side(tile: &Tile, strip: usize) -> f64 {
-    const LARGE: usize = 1000;
-    let [run, taps] = own(tile);
-    let passes = tile.bm * tile.bn / (run * strip * tile.threads).max(1);
-    if run * strip * taps > LARGE { passes as f64 } else { 1.0 }
-}
-
 /// The tiles for a convolution, with estimates that compare them.
 fn tiles(patches: &Patches, dtype: DType, request: &TileRequest<'_>) -> Vec<(Tile, f64)> {
     const THREADS: usize = 128;
@@ -156,7 +147,7 @@ impl Rules for Depthwise {
         let Copied { tile, operation, strip, .. } = of.copied;
         let seen = patches_of(operation).map(|patches| seen(&patches, own(tile)[0], strip, of.widening(0)));
         let [widened, products] = seen.unwrap_or_default();
-        let kernel = 135.0 + 0.119 * widened + 1.65 * products * passes_side_by_side(tile, strip);
+        let kernel = 135.0 + 0.119 * widened + 1.65 * products;
         Price { kernel, thousand: 184.0, load: 0.0, store: 66.9, reduction: 165.0, sum: 0.0 }
     }
 
