@@ -1,4 +1,4 @@
-//! The same work on several threads: for all threads alike, for many items, or for pieces of many buffers.
+//! The same work on several threads: for all threads alike, for many items, or two works side by side.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -55,32 +55,6 @@ pub(crate) fn map<T: Send>(count: usize, threads: usize, work: impl Fn(usize) ->
     done.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().flatten().collect()
 }
 
-/// A buffer that threads fill piece by piece.
-pub(crate) struct Buffer<'a> {
-    pub bytes: &'a mut [u8],
-    /// The bytes of a unit, which no piece cuts. Not zero.
-    pub unit: usize,
-}
-
-/// Fills buffers in pieces of whole units, on as many threads as pay. `work` gets the number of the buffer, the number of
-/// units before the piece, and the piece.
-pub(crate) fn in_pieces(buffers: Vec<Buffer<'_>>, work: impl Fn(usize, usize, &mut [u8]) + Sync) {
-    /// A thread takes longer to start than to fill much less.
-    const PIECE: usize = 1 << 17;
-    let bytes: usize = buffers.iter().map(|buffer| buffer.bytes.len()).sum();
-    let pieces = buffers.into_iter().enumerate().flat_map(|(index, Buffer { bytes, unit })| {
-        let units = (PIECE / unit).max(1);
-        bytes.chunks_mut(units * unit).enumerate().map(move |(at, piece)| (index, at * units, piece))
-    });
-    let pieces = Mutex::new(pieces);
-    let next = || pieces.lock().unwrap_or_else(PoisonError::into_inner).next();
-    side_by_side(cores().min(bytes / PIECE), || {
-        while let Some((buffer, first, piece)) = next() {
-            work(buffer, first, piece);
-        }
-    });
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,25 +83,6 @@ mod tests {
                 count.fetch_add(1, Ordering::Relaxed);
             });
             assert_eq!(count.into_inner(), runs);
-        }
-    }
-
-    #[test]
-    fn pieces_are_whole_units_and_cover_every_buffer() {
-        let units = [3, 1 << 18, 1, 2];
-        let mut buffers: Vec<Vec<u8>> = [300_000, 1 << 19, 0, 2].iter().map(|bytes| vec![0; *bytes]).collect();
-        let work = |buffer: usize, first: usize, piece: &mut [u8]| {
-            assert_eq!(piece.len() % units[buffer], 0);
-            for (at, unit) in piece.chunks_mut(units[buffer]).enumerate() {
-                unit.iter_mut().for_each(|byte| *byte += (buffer + first + at) as u8 | 1);
-            }
-        };
-        let given = buffers.iter_mut().zip(units).map(|(bytes, unit)| Buffer { bytes, unit }).collect();
-        in_pieces(given, work);
-        for (buffer, (bytes, unit)) in buffers.iter().zip(units).enumerate() {
-            for (at, unit) in bytes.chunks(unit).enumerate() {
-                assert!(unit.iter().all(|byte| *byte == (buffer + at) as u8 | 1), "unit {at} of buffer {buffer}");
-            }
         }
     }
 

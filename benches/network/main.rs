@@ -6,7 +6,7 @@
 //! `-- --only TEXT` selects networks by name, `-- --compile default,max-autotune` says how the peer compiles (nothing:
 //! eager alone), `-- --limit SECONDS` how long it may take. `-- --kernels` times each kernel by itself, `-- --host` the host,
 //! and `-- --tune SECONDS` tunes the network first. `-- --numbers` times nothing: PyTorch computes networks node by node, with
-//! the same weights, and results are compared.
+//! the same weights, and results are compared. `-- --plan` plans twice and is done.
 //!
 //! Without a GPU it says why it does nothing; without PyTorch it times Postlude alone.
 #![allow(missing_docs, reason = "a benchmark")]
@@ -164,6 +164,8 @@ struct Options {
     limit: usize,
     kernels: bool,
     host: bool,
+    /// Whether planning is all.
+    plan: bool,
     tune: Option<usize>,
 }
 
@@ -221,6 +223,9 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, case:
         memory.peak as f64 / 1e6,
         memory.peak as f64 / memory.bound as f64
     );
+    if options.plan {
+        return Ok(());
+    }
     if let Some(seconds) = options.tune {
         let budget = Autotune::new().candidates(CANDIDATES).budget(Duration::from_secs(seconds as u64));
         let tuning = plan.autotune(stream, &[(name, &sets[0])], budget, |_| ())?;
@@ -291,9 +296,10 @@ fn all(device: &Device, args: &[String]) -> Result<()> {
         limit: number("--limit").unwrap_or(300),
         kernels: support::has(args, "--kernels"),
         host: support::has(args, "--host"),
+        plan: support::has(args, "--plan"),
         tune: number("--tune"),
     };
-    let alone = support::has(args, "--alone");
+    let alone = options.plan || support::has(args, "--alone");
     let peer = if alone { Err("it was not asked for".into()) } else { Peer::start(SCRIPT) };
     let peer = peer.and_then(|mut peer| peer.versions().map(|versions| (peer, versions)));
     match &peer {

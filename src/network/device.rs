@@ -10,14 +10,14 @@ use crate::device::{Device, DeviceArgs, DeviceError, Side};
 use crate::error::Error;
 use crate::gemm::{Plan, Wanted, precompile};
 use crate::ir::name::{meant, word};
-use crate::parallel::both;
+use crate::parallel::{self, both};
 use crate::plan::Problem;
 use crate::problem::Attention;
 use cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DriverError};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 /// Why a network does not run on a device.
 #[derive(Debug, thiserror::Error)]
@@ -148,17 +148,9 @@ impl Network {
                 Wanted { gemm, target, gpu, problem: problem(kernel) }
             })
             .collect();
-        let (total, stream) = (wanted.len(), device.context().default_stream());
+        let stream = device.context().default_stream();
         // Constants are copied while kernels are read and loaded.
-        let (constants, plans) = both(
-            || constants(&fused, &stream),
-            || {
-                precompile(device.cache(), &wanted, 0, |_, _| compiled(total));
-                let plan =
-                    |kernel: &Kernel| kernel.gemm.plan(device, problem(kernel)).map_err(|error| failed(&fused, kernel, error));
-                fused.kernels().map(plan).collect::<Result<Vec<_>, _>>()
-            },
-        );
+        let (constants, plans) = both(|| constants(&fused, &stream), || plans(&fused, device, &wanted, &compiled));
         let (plans, constants) = (plans?, constants?);
         let arena = stream.alloc_zeros(fused.memory().peak.max(1)).map_err(driver("allocate the arena of a network"))?;
         stream.synchronize().map_err(driver("copy the constants of a network"))?;
@@ -174,14 +166,52 @@ impl Network {
     }
 }
 
-/// Copies what kernels read of the network's constants, and outputs that are constants, to the device.
+/// Compiles the kernels or reads them, and loads each as soon as it is there: the driver takes longer to load one than a file
+/// takes to be read.
+fn plans(
+    fused: &Fused,
+    device: &Device,
+    wanted: &[Wanted],
+    compiled: &(impl Fn(usize) + Sync),
+) -> Result<Vec<Plan>, NetworkPlanError> {
+    let kernels: Vec<&Kernel> = fused.kernels().collect();
+    let (sender, there) = mpsc::channel();
+    let sender = Mutex::new(Some(sender));
+    let compile = || {
+        // What waits for kernels ends when this sender is dropped.
+        let Some(sender) = sender.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+        precompile(device.cache(), wanted, 0, |at, _| {
+            compiled(wanted.len());
+            // Nobody listens after a panic.
+            let _ = sender.send(at);
+        });
+    };
+    let load = || {
+        let mut plans: Vec<_> = kernels.iter().map(|_| None).collect();
+        for at in there {
+            let kernel = kernels[at];
+            plans[at] = Some(kernel.gemm.plan(device, problem(kernel)).map_err(|error| failed(fused, kernel, error)));
+        }
+        plans.into_iter().flatten().collect()
+    };
+    both(compile, load).1
+}
+
+/// Copies what kernels read of the network's constants, and outputs that are constants, to the device, the smallest first. Other
+/// threads compute those that nobody has read, the largest first.
 fn constants(fused: &Fused, stream: &Arc<CudaStream>) -> Result<HashMap<EdgeId, CudaSlice<u8>>, NetworkPlanError> {
     let graph = fused.network().graph();
-    let read: HashSet<EdgeId> = fused.kernels().flat_map(|kernel| &kernel.accesses).map(|access| access.edge).collect();
+    let read = fused.kernels().flat_map(|kernel| &kernel.accesses).map(|access| access.edge);
     let outputs = graph.outputs().iter().map(|(_, edge)| fused.root(*edge));
-    let of = |edge: EdgeId| Some((edge, graph.constant(edge)?));
-    let wanted = read.into_iter().chain(outputs).filter_map(of);
-    wanted.map(|(edge, tensor)| Ok((edge, upload(stream, tensor)?))).collect()
+    let edges: BTreeSet<EdgeId> = read.chain(outputs).collect();
+    let mut wanted: Vec<(EdgeId, &Tensor)> = edges.into_iter().filter_map(|edge| Some((edge, graph.constant(edge)?))).collect();
+    wanted.sort_by_key(|(_, tensor)| tensor.len());
+    let compute = || {
+        parallel::map(wanted.len(), parallel::cores(), |at| {
+            wanted[wanted.len() - 1 - at].1.bytes();
+        })
+    };
+    both(compute, || wanted.iter().map(|(edge, tensor)| Ok((*edge, upload(stream, tensor)?))).collect()).1
 }
 
 /// The memory of a tensor on the device.

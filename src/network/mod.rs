@@ -84,6 +84,7 @@
 
 mod attribute;
 mod builder;
+mod bytes;
 mod check;
 mod custom;
 #[cfg(feature = "cuda")]

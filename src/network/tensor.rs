@@ -1,9 +1,9 @@
 //! Tensors in host memory: format, shape and elements.
 
+use super::bytes::Bytes;
 use super::fault::Fault;
 use super::format::Format;
 use crate::dtype::{DType, Element};
-use crate::parallel::{Buffer, in_pieces};
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,11 +11,13 @@ use std::sync::Arc;
 const LIMIT: usize = 1 << 34;
 
 /// A tensor in host memory, row-major and contiguous. Cheap to clone.
+///
+/// Fusing a network rewrites its weights. Their new elements are computed when they are first read.
 #[derive(Clone, PartialEq)]
 pub struct Tensor {
     format: Format,
     shape: Vec<usize>,
-    bytes: Arc<Vec<u8>>,
+    bytes: Arc<Bytes>,
 }
 
 impl Tensor {
@@ -29,7 +31,7 @@ impl Tensor {
             let given = bytes.len();
             return Err(Fault::Value(format!("{given} bytes are not a tensor {format}{shape:?}, which has {expected}")));
         }
-        Ok(Tensor { format, shape: shape.to_vec(), bytes: Arc::new(bytes) })
+        Ok(Tensor { format, shape: shape.to_vec(), bytes: Arc::new(Bytes::There(bytes)) })
     }
 
     /// A tensor of a slice's elements.
@@ -80,7 +82,7 @@ impl Tensor {
     /// A vector of indices, in `i64`: a shape, axes, pads.
     pub fn indices(values: &[i64]) -> Tensor {
         let bytes = bytemuck::cast_slice(values).to_vec();
-        Tensor { format: Format::I64, shape: vec![values.len()], bytes: Arc::new(bytes) }
+        Tensor { format: Format::I64, shape: vec![values.len()], bytes: Arc::new(Bytes::There(bytes)) }
     }
 
     /// One number without axes.
@@ -88,13 +90,13 @@ impl Tensor {
         let format = format.into();
         let mut bytes = vec![0; format.size()];
         format.write(&mut bytes, 0, x);
-        Tensor { format, shape: Vec::new(), bytes: Arc::new(bytes) }
+        Tensor { format, shape: Vec::new(), bytes: Arc::new(Bytes::There(bytes)) }
     }
 
     /// A tensor whose bytes are zero.
     pub(crate) fn blank(format: Format, shape: &[usize]) -> Result<Tensor, Fault> {
         let bytes = vec![0; count(format, shape)? * format.size()];
-        Ok(Tensor { format, shape: shape.to_vec(), bytes: Arc::new(bytes) })
+        Ok(Tensor { format, shape: shape.to_vec(), bytes: Arc::new(Bytes::There(bytes)) })
     }
 
     /// The format of the elements.
@@ -119,12 +121,12 @@ impl Tensor {
 
     /// How many elements.
     pub fn len(&self) -> usize {
-        self.bytes.len() / self.format.size()
+        self.shape.iter().product()
     }
 
     /// Whether there is no element.
     pub fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
+        self.len() == 0
     }
 
     /// The elements' bytes, little-endian.
@@ -134,7 +136,7 @@ impl Tensor {
 
     /// The bytes, for writing; copied first if another tensor shares them.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        Arc::<Vec<u8>>::make_mut(&mut self.bytes).as_mut_slice()
+        Arc::make_mut(&mut self.bytes).as_mut()
     }
 
     /// The elements as numbers.
@@ -208,84 +210,68 @@ impl Tensor {
         let strides = broadcast_strides(&self.shape, shape);
         self.gathered(shape, None, |index| Some(dot(index, &strides)))
     }
-}
 
-/// A tensor whose elements are multiplied by the factor of their place along an axis.
-pub(crate) struct Scaled<'a> {
-    pub tensor: &'a Tensor,
-    pub axis: usize,
-    pub factors: Vec<f64>,
-}
-
-/// The products of tensors and factors, each in its tensor's format.
-///
-/// # Errors
-/// For a tensor whose format kernels do not have, or with another number of factors.
-pub(crate) fn scaled(all: &[Scaled<'_>]) -> Vec<Result<Tensor, Fault>> {
-    let blank = |Scaled { tensor, axis, factors }: &Scaled<'_>| {
-        let dtype = tensor.dtype("a weight")?;
-        if tensor.shape.get(*axis) != Some(&factors.len()) {
-            return Err(Fault::Shape(format!("{} factors do not fit axis {axis} of {tensor}", factors.len())));
+    /// The product with factors, one for each place along an axis, rounded once. It is computed when it is first read.
+    ///
+    /// # Errors
+    /// If kernels do not have its format, or there is another number of factors.
+    pub(crate) fn scaled(&self, axis: usize, factors: Vec<f64>) -> Result<Tensor, Fault> {
+        let dtype = self.dtype("a weight")?;
+        if self.shape.get(axis) != Some(&factors.len()) {
+            return Err(Fault::Shape(format!("{} factors do not fit axis {axis} of {self}", factors.len())));
         }
-        Ok((dtype, Tensor::blank(tensor.format, &tensor.shape)?))
-    };
-    let mut made: Vec<_> = all.iter().map(blank).collect();
-    let whole = all.iter().zip(&mut made).filter_map(|(of, made)| Some((of, made.as_mut().ok()?)));
-    let (jobs, buffers): (Vec<_>, Vec<_>) =
-        whole.map(|(of, (dtype, tensor))| ((of, *dtype), Buffer { unit: dtype.size(), bytes: tensor.bytes_mut() })).unzip();
-    in_pieces(buffers, |job, first, bytes| {
-        let (Scaled { tensor, axis, factors }, dtype) = &jobs[job];
-        let (inner, size): (usize, _) = (tensor.shape[axis + 1..].iter().product(), dtype.size());
-        let mut numbers = [0.0f64; 512];
-        for (block, bytes) in bytes.chunks_mut(numbers.len() * size).enumerate() {
-            let at = first + block * numbers.len();
-            let numbers = &mut numbers[..bytes.len() / size];
-            dtype.read_wide(&tensor.bytes, at, numbers);
-            // Elements beside each other have one factor, up to the end of what lies inside of the axis.
-            let (mut place, mut run, mut rest) = (at / inner % factors.len(), inner - at % inner, &mut *numbers);
-            while !rest.is_empty() {
-                let (same, behind) = rest.split_at_mut(run.min(rest.len()));
-                same.iter_mut().for_each(|x| *x *= factors[place]);
-                (place, run, rest) = ((place + 1) % factors.len(), inner, behind);
-            }
-            dtype.write_wide(bytes, 0, numbers);
-        }
-    });
-    made.into_iter().map(|made| made.map(|(_, tensor)| tensor)).collect()
-}
+        let (from, inner) = (self.bytes.clone(), self.shape[axis + 1..].iter().product());
+        let bytes = Bytes::later(move || products(&from, dtype, inner, &factors));
+        Ok(Tensor { format: self.format, shape: self.shape.clone(), bytes: Arc::new(bytes) })
+    }
 
-/// Tensors with their second axes behind the others: filters as convolutions read them. `None` for a tensor without one.
-pub(crate) fn channels_last(all: &[&Tensor]) -> Vec<Option<Tensor>> {
-    let blank = |tensor: &&Tensor| {
-        let [outer, channels, rest @ ..] = &tensor.shape[..] else { return None };
+    /// The tensor with its second axis behind the others, moved when it is first read: filters as convolutions read them.
+    /// `None` without a second axis.
+    pub(crate) fn channels_last(&self) -> Option<Tensor> {
+        let [outer, channels, rest @ ..] = &self.shape[..] else { return None };
         let shape: Vec<usize> = [outer].into_iter().chain(rest).chain([channels]).copied().collect();
         // With one pixel or one channel the elements stay where they are.
-        if *channels == 1 || rest.iter().all(|extent| *extent == 1) {
-            return Some(Tensor { shape, ..(*tensor).clone() });
+        if self.is_empty() || *channels == 1 || rest.iter().all(|extent| *extent == 1) {
+            return Some(Tensor { shape, ..self.clone() });
         }
-        Tensor::blank(tensor.format, &shape).ok()
-    };
-    let mut made: Vec<_> = all.iter().map(blank).collect();
-    let moved = all.iter().zip(&mut made).filter_map(|(of, made)| Some((*of, made.as_mut()?)));
-    let (jobs, buffers): (Vec<_>, Vec<_>) = moved
-        .filter(|(of, made)| !made.is_empty() && !Arc::ptr_eq(&of.bytes, &made.bytes))
-        .map(|(of, made)| {
-            let image = made.shape[1..].iter().product::<usize>() * of.format.size();
-            ((of, image), Buffer { unit: image, bytes: made.bytes_mut() })
-        })
-        .unzip();
-    in_pieces(buffers, |job, first, bytes| {
-        let (of, image) = jobs[job];
-        for (from, to) in of.bytes[first * image..].chunks_exact(image).zip(bytes.chunks_exact_mut(image)) {
-            match of.format.size() {
-                1 => planes_to_pixels::<1>(from, to, of.shape[1]),
-                2 => planes_to_pixels::<2>(from, to, of.shape[1]),
-                4 => planes_to_pixels::<4>(from, to, of.shape[1]),
-                _ => planes_to_pixels::<8>(from, to, of.shape[1]),
-            }
+        let (from, format, channels, image) = (self.bytes.clone(), self.format, *channels, shape[1..].iter().product());
+        let bytes = Bytes::later(move || pixels(&from, format.size(), channels, image));
+        Some(Tensor { format, shape, bytes: Arc::new(bytes) })
+    }
+}
+
+/// The products of elements and factors. `inner` elements beside each other have one factor.
+fn products(from: &[u8], dtype: DType, inner: usize, factors: &[f64]) -> Vec<u8> {
+    let size = dtype.size();
+    let mut out = vec![0; from.len()];
+    let mut numbers = [0.0f64; 512];
+    for (block, bytes) in out.chunks_mut(numbers.len() * size).enumerate() {
+        let at = block * numbers.len();
+        let numbers = &mut numbers[..bytes.len() / size];
+        dtype.read_wide(from, at, numbers);
+        let (mut place, mut run, mut rest) = (at / inner % factors.len(), inner - at % inner, &mut *numbers);
+        while !rest.is_empty() {
+            let (same, behind) = rest.split_at_mut(run.min(rest.len()));
+            same.iter_mut().for_each(|x| *x *= factors[place]);
+            (place, run, rest) = ((place + 1) % factors.len(), inner, behind);
         }
-    });
-    made
+        dtype.write_wide(bytes, 0, numbers);
+    }
+    out
+}
+
+/// Images of planes, one a channel, as images of pixels. An image has `image` elements.
+fn pixels(from: &[u8], size: usize, channels: usize, image: usize) -> Vec<u8> {
+    let mut out = vec![0; from.len()];
+    for (from, to) in from.chunks_exact(image * size).zip(out.chunks_exact_mut(image * size)) {
+        match size {
+            1 => planes_to_pixels::<1>(from, to, channels),
+            2 => planes_to_pixels::<2>(from, to, channels),
+            4 => planes_to_pixels::<4>(from, to, channels),
+            _ => planes_to_pixels::<8>(from, to, channels),
+        }
+    }
+    out
 }
 
 /// Copies an image of planes, one a channel, to one of pixels. An element has `SIZE` bytes.

@@ -11,7 +11,7 @@ use crate::network::meaning::layout;
 use crate::network::network::Network;
 use crate::network::operator::Operator;
 use crate::network::pass::Rewriter;
-use crate::network::tensor::{self, Tensor};
+use crate::network::tensor::Tensor;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// What a grouping found in the wrong order.
@@ -43,7 +43,6 @@ pub(super) fn granted(network: &Network, wishes: &BTreeSet<Wish>, forced: &mut H
     };
     let mut rewriter = Rewriter::new(network);
     let mut copies: HashMap<EdgeId, EdgeId> = HashMap::new();
-    let mut constants = constants_channels_last(network, wishes);
     for (id, old) in graph.nodes() {
         let mut new = rewriter.renamed(old);
         for (index, edge) in old.inputs.iter().enumerate() {
@@ -57,7 +56,7 @@ pub(super) fn granted(network: &Network, wishes: &BTreeSet<Wish>, forced: &mut H
                     let of = &graph.edge(edge).name;
                     let rank = network.type_of(edge).shape().map_or(0, |shape| shape.len());
                     let back = layout::inverse(&channels_last(rank));
-                    let added = match (!moved).then(|| constants.remove(&edge)).flatten() {
+                    let added = match graph.constant(edge).filter(|_| !moved).and_then(Tensor::channels_last) {
                         Some(tensor) => {
                             let root = rewriter.graph.add_edge(format!("{of}.channels_last"), Source::Constant(tensor));
                             node(transpose, order(&back), format!("{of}.turned"), root)
@@ -87,17 +86,4 @@ pub(super) fn granted(network: &Network, wishes: &BTreeSet<Wish>, forced: &mut H
         forced.insert(copy);
     }
     rewriter.finish()
-}
-
-/// The constants among what kernels wish to read with channels last, in that order. Threads start once for all of them.
-fn constants_channels_last(network: &Network, wishes: &BTreeSet<Wish>) -> HashMap<EdgeId, Tensor> {
-    let graph = network.graph();
-    let wished = wishes.iter().filter_map(|wish| {
-        let Wish::ChannelsLast(id, index) = wish else { return None };
-        let edge = graph.node(*id).inputs[*index]?;
-        (!wishes.contains(&Wish::Copied(*id, *index))).then_some(edge)
-    });
-    let edges: BTreeSet<EdgeId> = wished.collect();
-    let (edges, tensors): (Vec<_>, Vec<_>) = edges.into_iter().filter_map(|edge| Some((edge, graph.constant(edge)?))).unzip();
-    edges.into_iter().zip(tensor::channels_last(&tensors)).filter_map(|(edge, tensor)| Some((edge, tensor?))).collect()
 }

@@ -6,14 +6,13 @@
 //! only pass that does not keep the bits.
 
 use super::{Rewriter, Simplified};
-use crate::network::graph::{Node, NodeId, Source};
+use crate::network::graph::{Node, Source};
 use crate::network::network::Network;
 use crate::network::operator::{Anchor, Kind};
-use crate::network::tensor::{Scaled, Tensor, scaled};
-use std::collections::HashMap;
+use crate::network::tensor::Tensor;
 
-/// The weights of a product with the factors that put a norm inside, and the bias.
-fn factors<'a>(network: &'a Network, product: &Node, norm: &Node) -> Option<(Scaled<'a>, Tensor)> {
+/// The weights of a product and its bias, with a norm inside.
+fn folded(network: &Network, product: &Node, norm: &Node) -> Option<[Tensor; 2]> {
     let constant = |node: &Node, input: usize| network.graph().constant(node.inputs.get(input).copied().flatten()?);
     let weights = constant(product, 1)?;
     let channel = match product.kind() {
@@ -38,30 +37,22 @@ fn factors<'a>(network: &'a Network, product: &Node, norm: &Node) -> Option<(Sca
     let before = bias.map_or_else(|| vec![0.0; channels], Tensor::numbers);
     let added: Vec<f64> = (0..channels).map(|c| (before[c] - mean[c]) * factor[c] + shift[c]).collect();
     let bias = Tensor::of_numbers(weights.format(), &[channels], &added).ok()?;
-    Some((Scaled { tensor: weights, axis: channel, factors: factor }, bias))
+    Some([weights.scaled(channel, factor).ok()?, bias])
 }
 
 pub(super) fn fold(network: &Network, did: &mut Simplified) -> Network {
     let graph = network.graph();
     let users = graph.users();
     let is_output = |edge| graph.outputs().iter().any(|(_, output)| *output == edge);
-    let found = graph.nodes().filter(|(_, node)| node.operator_name() == "BatchNormalization").filter_map(|(norm, node)| {
-        let edge = node.inputs.first().copied().flatten()?;
-        let alone = users[edge.index()].len() == 1 && !is_output(edge);
-        let product = graph.node(graph.producer(edge).filter(|_| alone)?);
-        let (weights, bias) = factors(network, product, node)?;
-        Some(((norm, product, bias), weights))
-    });
-    let (norms, weights): (Vec<_>, Vec<_>) = found.unzip();
-    // All weights at once: threads start once for all of them.
-    let mut folded: HashMap<NodeId, (&Node, Tensor, Tensor)> = HashMap::new();
-    for ((norm, product, bias), weights) in norms.into_iter().zip(scaled(&weights)) {
-        let Ok(weights) = weights else { continue };
-        folded.insert(norm, (product, weights, bias));
-    }
     let mut rewriter = Rewriter::new(network);
-    for (id, node) in graph.nodes() {
-        let Some((product, weights, bias)) = folded.remove(&id) else {
+    for (_, node) in graph.nodes() {
+        let found = (node.operator_name() == "BatchNormalization").then(|| {
+            let edge = node.inputs.first().copied().flatten()?;
+            let alone = users[edge.index()].len() == 1 && !is_output(edge);
+            let product = graph.node(graph.producer(edge).filter(|_| alone)?);
+            Some((product, folded(network, product, node)?))
+        });
+        let Some((product, [weights, bias])) = found.flatten() else {
             rewriter.keep(node);
             continue;
         };
