@@ -184,9 +184,13 @@ fn documents_are_checked() {
     assert_eq!(Calibrations::from_json(&json).unwrap(), all);
     assert_eq!((all.scales("w").len(), all.scales("v").len()), (3, 0));
     let scale = format!("\"scale\": {}", all.scales("w")[0]);
-    assert!(json.contains(&scale));
+    let threshold = format!("\"threshold\": {}", all.tensors["w"][0].threshold);
+    assert!(json.contains(&scale) && json.contains(&threshold));
     for (from, to, words) in [
         (&*scale, "\"scale\": 0.0", "`w` has a scale of 0"),
+        (&*scale, "\"scale\": -2.5", "`w` has a scale of -2.5"),
+        (&*threshold, "\"threshold\": -0.5", "`w` has a threshold of -0.5"),
+        (&*threshold, "\"threshold\": 1e39", "out of range"),
         ("\"i8\"", "\"f32\"", "not a format"),
         ("clipped", "cut", "not a record"),
     ] {

@@ -178,6 +178,34 @@ fn what_is_wrong_with_one_is_named() {
     }
 }
 
+/// A closure that gives no gradient for an input, or one of another type, is a fault and nothing is computed with it.
+#[test]
+fn gradients_have_the_types_of_their_inputs() {
+    type Given = fn(&[&Tensor], &[&Tensor]) -> Result<Vec<Tensor>, Fault>;
+    let wrong: [Given; 3] = [
+        |_, dy| Ok(vec![dy[0].clone()]),
+        |x, dy| Ok(vec![dy[0].clone(), Tensor::of_numbers(F64, &[3], &x[1].numbers())?]),
+        |_, dy| Ok(vec![dy[0].clone(); 3]),
+    ];
+    let right: Given = |_, dy| Ok(vec![dy[0].clone(); 2]);
+    for (at, gradient) in wrong.into_iter().chain([right]).enumerate() {
+        let first = CustomOperator::new("First", 2, |x| Ok(vec![x[0].clone()]), |x| Ok(vec![x[0].clone()]));
+        let first = first.gradient_of_tensors(gradient);
+        let network = Network::build(|g| {
+            let (x, w) = (g.input("x", F32, (3,)), g.input("w", F32, (3,)));
+            g.output("y", g.custom(&first, [x, w])[0]);
+        });
+        let backward = network.unwrap().backward_through(&["y"], &["x", "w"]).unwrap();
+        let of = Tensor::of(&[1.0f32, 2.0, 3.0], &[3]).unwrap();
+        let inputs: Vec<(&str, Tensor)> = backward.inputs().map(|(name, _)| (name, of.clone())).collect();
+        let found = backward.run(&inputs);
+        assert_eq!(found.is_ok(), at == 3, "{at}");
+        if let Err(error) = found {
+            assert!(error.to_string().contains("not one for each of 2 inputs"), "{error}");
+        }
+    }
+}
+
 /// A document may name the operator of a gradient. One that gives it other inputs is refused before the closure sees them.
 #[test]
 fn a_document_gives_a_gradient_what_it_takes() {

@@ -1,7 +1,8 @@
 //! Recipes against the formulas that their documentation has, on numbers whose results are exact.
 
 use postlude::Gemm;
-use postlude::build::{Epilogue, recipes};
+use postlude::build::{BatchNormTraining, Epilogue, recipes};
+use postlude::ir::Order;
 use postlude::prelude::*;
 
 const SHAPE: Shape = Shape::new(3, 2, 2);
@@ -108,5 +109,43 @@ fn planes_become_pixels_on_a_device_too() {
         let gemm = Gemm::pointwise(F32, Order::RowMajor, &recipe.unwrap());
         gemm.reference(shape, HostArgs::new().input("x", from).output("y", &mut y)).unwrap();
         assert_eq!(&y, to);
+    }
+}
+
+/// The gradient of a batch norm of training in `f64`, as PyTorch's documentation of `BatchNorm2d` defines the norm.
+#[test]
+fn correcting_makes_the_gradient_of_a_batch_norm() {
+    const PIXELS: usize = 5;
+    let norm = BatchNormTraining { count: PIXELS, epsilon: 1e-3, momentum: 0.1 };
+    let z: Vec<f32> = (0..2 * PIXELS).map(|i| ((i * 7 + 3) % 11) as f32 * 0.5 - 1.25).collect();
+    let g: Vec<f32> = (0..2 * PIXELS).map(|i| ((i * 5 + 2) % 13) as f32 * 0.25 - 1.0).collect();
+    let gain = [1.5f32, -0.75];
+    let column = |of: &[f32], c: usize| of.iter().skip(c).step_by(2).map(|x| f64::from(*x)).collect::<Vec<f64>>();
+    let mean = |of: &[f64]| of.iter().sum::<f64>() / PIXELS as f64;
+    let (mut known, mut expected) = ([[0.0f32; 2]; 4], vec![0.0f64; 2 * PIXELS]);
+    let mut through = vec![0.0f32; 2 * PIXELS];
+    for c in 0..2 {
+        let (z, g) = (column(&z, c), column(&g, c));
+        let middle = mean(&z);
+        let variance = mean(&z.iter().map(|z| (z - middle).powi(2)).collect::<Vec<f64>>());
+        let scale = 1.0 / (variance + f64::from(norm.epsilon)).sqrt();
+        let normal: Vec<f64> = z.iter().map(|z| (z - middle) * scale).collect();
+        let weighted: Vec<f64> = normal.iter().zip(&g).map(|(n, g)| n * g).collect();
+        let of_sums = [middle, variance, mean(&weighted) * PIXELS as f64, mean(&g) * PIXELS as f64];
+        known.iter_mut().zip(of_sums).for_each(|(known, x)| known[c] = x as f32);
+        let g_all = &g;
+        for (i, (normal, g)) in normal.iter().zip(&g).enumerate() {
+            let factor = f64::from(gain[c]) * scale;
+            through[2 * i + c] = (g * factor) as f32;
+            expected[2 * i + c] = factor * (g - mean(g_all) - normal * mean(&weighted));
+        }
+    }
+    let [mean, variance, grad_gain, grad_shift] = &known;
+    let args = HostArgs::new().input("z", &z).input("mean", mean).input("variance", variance).input("gain", &gain);
+    let args = args.input("grad_gain", grad_gain).input("grad_shift", grad_shift).output("grad_z", &mut through);
+    let pass = Gemm::pointwise(F32, Order::RowMajor, &norm.correct(F32).unwrap());
+    pass.reference(Shape::matrix(PIXELS, 2), args).unwrap();
+    for (found, expected) in through.iter().zip(&expected) {
+        assert!((f64::from(*found) - expected).abs() < 1e-5, "{found} {expected}");
     }
 }

@@ -106,3 +106,14 @@ fn an_index_is_that_of_the_first_of_the_best() {
         }
     }
 }
+
+/// Such a reduction over an axis of one element computes nothing.
+#[test]
+fn some_keep_one_number_as_it_is() {
+    for monoid in [Monoid::Sum, Monoid::Max, Monoid::Min, Monoid::Mean] {
+        assert!(monoid.keeps_one(), "{monoid:?}");
+    }
+    for monoid in [Monoid::AbsMax, Monoid::SumSquares, Monoid::Norm2, Monoid::Count, Monoid::ArgMax] {
+        assert!(!monoid.keeps_one(), "{monoid:?}");
+    }
+}

@@ -220,6 +220,22 @@ mod tests {
         assert_eq!(ended.inputs.len(), 2, "inputs that are left out at the end");
     }
 
+    /// Files of before attributes had types.
+    #[test]
+    fn values_tell_the_type_that_is_not_written() {
+        let none = messages::Attribute::default;
+        for (message, value) in [
+            (messages::Attribute { ints: vec![2, 3], ..none() }, Some(Attribute::Ints(vec![2, 3]))),
+            (messages::Attribute { floats: vec![0.5], ..none() }, Some(Attribute::Floats(vec![0.5]))),
+            (messages::Attribute { f: Some(1.5), ..none() }, Some(Attribute::Float(1.5))),
+            (messages::Attribute { i: Some(7), ..none() }, Some(Attribute::Int(7))),
+            (messages::Attribute { s: Some(b"same".to_vec()), ..none() }, Some(Attribute::Text("same".into()))),
+            (none(), None),
+        ] {
+            assert_eq!(untyped(&message), value);
+        }
+    }
+
     #[test]
     fn formats_have_names() {
         for (operator, attribute) in [("Cast", "to"), ("BitCast", "to"), ("EyeLike", "dtype"), ("QuantizeLinear", "output_dtype")]

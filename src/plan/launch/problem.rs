@@ -194,6 +194,20 @@ pub fn alignment(address: u64, strides: [usize; 2]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::slots;
+    use crate::build::Epilogue;
+    use crate::dtype::DType::F32;
+    use crate::gemm::Gemm;
+    use crate::problem::Layout;
+
+    #[test]
+    fn a_kernel_keeps_the_statements_about_its_own_arguments() {
+        let epilogue = Epilogue::build(|e| e.store("d", e.acc() + e.load("c", F32), F32)).unwrap();
+        let (shape, gemm) = (Shape::new(64, 32, 16), Gemm::new(F32, Layout::TN, &epilogue));
+        let own = slots(gemm.operation(), gemm.epilogue().checked(), shape);
+        let of_all = Problem::new(8, 8, 8).ld("a", 24).ld("c", 40).align("d", 4).ld("other", 48).align("more", 8);
+        assert_eq!(of_all.only(shape, &own), Problem::from(shape).ld("a", 24).ld("c", 40).align("d", 4));
+    }
 
     /// The memo of plans identifies a problem by its JSON form, so that form must contain everything a plan can depend
     /// on. The patterns name every field, so a new field does not compile until somebody adds it to this test.
