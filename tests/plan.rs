@@ -1253,6 +1253,17 @@ fn pointwise_tiles_are_narrow_where_that_is_faster() {
         width(Gemm::pool(F16, pooling, &identity), pooling.shape())
     };
     assert!(pooled(4) > 64 && pooled(5) <= 64);
+    // A thread that has no row shares the taps of the others'. So the mean of a few large images is in many blocks.
+    for (images, blocks) in [(1, 32), (32, 256), (256, 2048)] {
+        let pooling = Pooling::new(PoolKind::Average, ConvShape::windows(images, [7, 7, 2048], [7, 7])).unwrap();
+        let gemm = Gemm::pool(F16, pooling, &identity);
+        let plan = gemm.kernel_plan(Target::SM_90A, 132, pooling.shape()).unwrap();
+        assert_eq!(images.div_ceil(plan.tile.bm) * 2048usize.div_ceil(plan.tile.bn), blocks, "{images}: {}", plan.tile);
+    }
+    let small = Pooling::new(PoolKind::Max, ConvShape::windows(8, [32, 32, 512], [4, 4])).unwrap();
+    let tile = Tile { bm: 4, bn: 64, shape: TileShape::Pointwise, threads: 128, min_blocks: 1 };
+    let short = Gemm::pool(F16, small, &identity).tile(tile).kernel_plan(Target::SM_90A, 132, small.shape());
+    assert!(short.unwrap_err().to_string().contains("threads visit whole rows"));
 }
 
 /// The loads of a tall tile are in flight together, and take registers. Vectors are loaded once for all rows.

@@ -292,7 +292,8 @@ fn all(device: &Device, args: &[String]) -> Result<()> {
     let value = |name: &str| support::value(args, name);
     let options = Options {
         rounds: support::rounds(args, number("--rounds").unwrap_or(ROUNDS)),
-        compiled: value("--compile").map_or(Vec::new(), |modes| modes.split(',').map(str::to_owned).collect()),
+        compiled: value("--compile")
+            .map_or(Vec::new(), |modes| modes.split(',').filter(|mode| !mode.is_empty()).map(str::to_owned).collect()),
         limit: number("--limit").unwrap_or(300),
         kernels: support::has(args, "--kernels"),
         host: support::has(args, "--host"),

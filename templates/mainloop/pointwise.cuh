@@ -10,7 +10,7 @@ constexpr int PARTS = {{ parts }};
 
 constexpr int STRIPS = BN / STRIP;                                 // of a row; one a thread
 constexpr int ROWS_AT_ONCE = THREADS / STRIPS;
-constexpr int VISITS = BM / ROWS_AT_ONCE;
+constexpr int VISITS = {% if pool %}BM < ROWS_AT_ONCE ? 1 : {% endif %}BM / ROWS_AT_ONCE;
 {% if pool %}constexpr int PASS_LIMIT = 1;                            // a window is many loads
 {% elif parts > 1 %}constexpr int PASS_LIMIT = visits_together(PARTS < 4 ? 2 : 1);
 constexpr int TOGETHER = PARTS < 8 ? PARTS : 8;                 // parts whose loads are in flight together
@@ -18,7 +18,7 @@ constexpr int TOGETHER = PARTS < 8 ? PARTS : 8;                 // parts whose l
 {% endif %}constexpr int PASS = VISITS < PASS_LIMIT ? VISITS : PASS_LIMIT; // visits whose loads are in flight together
 
 static_assert(BN % STRIP == 0 && THREADS % STRIPS == 0, "one strip a thread");
-static_assert(BM % ROWS_AT_ONCE == 0 && VISITS % PASS == 0, "whole passes cover the tile");
+static_assert({% if not pool %}BM % ROWS_AT_ONCE == 0 && {% endif %}VISITS % PASS == 0, "whole passes cover the tile");
 
 // Tiles of so many rows have code of their own where they lie inside of the matrix.
 constexpr bool IS_TALL = BM >= 64;
@@ -60,6 +60,7 @@ template <bool INSIDE> DEVICE void visit(const Params& p, const TileValues& tile
         static_cast<const Element*>(p.a) + batch * p.batch_stride_a{% if packed_accumulator %} / 8{% endif %};
 {% if not packed_accumulator %}    const i64 row_distance = ACC_ROW_MAJOR ? p.lda : 1;
     const i64 column_distance = ACC_ROW_MAJOR ? 1 : p.lda;
+{% endif %}{% if pool %}    const int top = first;
 {% endif %}    first += threadIdx.x / STRIPS;
     column += threadIdx.x % STRIPS * STRIP;
     ColumnValues columns = epilogue_column(p, tile, {first, column});
@@ -72,9 +73,9 @@ template <bool INSIDE> DEVICE void visit(const Params& p, const TileValues& tile
 {% else %}        Vector raw[PASS]{% if not packed_accumulator %}[VECTORS]{% endif %};
 {% endif %}#pragma unroll
         for (int i = 0; i < PASS; ++i) {
-            const int row = first + (v + i) * ROWS_AT_ONCE;
+            const int row = {% if pool %}row_of(p, top, v + i){% else %}first + (v + i) * ROWS_AT_ONCE{% endif %};
             assume<INSIDE>(p, {row, column});
-{% if pool %}{% if reads_accumulator %}            pool(pooled[i], p, accumulator, row, column);
+{% if pool %}{% if reads_accumulator %}            pool(pooled[i], p, accumulator, top + (v + i) * ROWS_AT_ONCE, row, column);
 {% endif %}{# -#}
 {% elif not reads_accumulator %}            raw[i]{% if not packed_accumulator %}[0]{% endif %} = {};   // there may be no matrix
 {% elif parts > 1 %}            load_sum(raw[i], accumulator + row * row_distance + column * column_distance, column_distance,
@@ -88,7 +89,7 @@ template <bool INSIDE> DEVICE void visit(const Params& p, const TileValues& tile
         }
 #pragma unroll
         for (int i = 0; i < PASS; ++i) {
-            const int row = first + (v + i) * ROWS_AT_ONCE;
+            const int row = {% if pool %}row_of(p, top, v + i){% else %}first + (v + i) * ROWS_AT_ONCE{% endif %};
             assume<INSIDE>(p, {row, column});
             Accum acc[STRIP];
 #pragma unroll

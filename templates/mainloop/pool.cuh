@@ -1,8 +1,10 @@
 // The pool of one window in a strip of channels. Loads of up to AT_ONCE taps are in flight together. Threads that have the same
-// channels of several rows share the taps of a large window, row after row.
+// channels share the taps of a large window, row after row. A tile may have fewer rows than there are sharers.
 constexpr int TAPS = WINDOW_HEIGHT * WINDOW_WIDTH;
 constexpr bool SHARED = TAPS > 16;
 constexpr int SHARERS = SHARED ? ROWS_AT_ONCE : 1;
+constexpr int ROWS_OF_PASS = BM < ROWS_AT_ONCE ? BM : ROWS_AT_ONCE;
+static_assert(BM % ROWS_AT_ONCE == 0 || (SHARED && BM < ROWS_AT_ONCE), "threads without a row share the taps of others");
 constexpr int TURNS = (TAPS + SHARERS - 1) / SHARERS;   // taps of a thread
 constexpr int AT_ONCE = TURNS <= 9 ? TURNS : 8;
 // Whether every window lies in its image.
@@ -74,6 +76,12 @@ struct Pool {
     float values[STRIP];
 };
 
+// The row of a visit, in a tile that begins at `top`. A thread that only shares taps has one outside of the matrix.
+DEVICE int row_of(const Params& p, int top, int visit) {
+    const int own = threadIdx.x / STRIPS;
+    return own < ROWS_OF_PASS ? top + visit * ROWS_AT_ONCE + own : p.m;
+}
+
 // Takes every SHARERS-th tap of the window at a row of the output, from `own` on, and counts those in the image.
 DEVICE int take_taps(Taps& taps, const Params& p, const Element* images, int row, int column, int own) {
     int count = 0;
@@ -102,8 +110,8 @@ DEVICE int take_taps(Taps& taps, const Params& p, const Element* images, int row
     return count;
 }
 
-// All threads of a block call it together, with rows that are each thread's own.
-DEVICE void pool(Pool& pooled, const Params& p, const Element* images, int row, int column) {
+// All threads of a block call it together. `first` is the first row of the pass, `row` each thread's own.
+DEVICE void pool(Pool& pooled, const Params& p, const Element* images, int first, int row, int column) {
     Taps taps;
     int count = 0;
     if constexpr (!SHARED) {
@@ -113,11 +121,11 @@ DEVICE void pool(Pool& pooled, const Params& p, const Element* images, int row, 
         for (int e = 0; e < STRIP; ++e) pooled.values[e] = taps.value(e);
     } else {
         static __shared__ float parts[THREADS][STRIP + 1];
-        const int own = threadIdx.x / STRIPS, first = row - own;
+        const int own = threadIdx.x / STRIPS;
         Taken<Element, false> all;
         all.begin();
 #pragma unroll 1
-        for (int r = 0; r < ROWS_AT_ONCE && first + r < p.m; ++r) {
+        for (int r = 0; r < ROWS_OF_PASS && first + r < p.m; ++r) {
             taps.begin();
             parts[threadIdx.x][STRIP] = take_taps(taps, p, images, first + r, column, own);
 #pragma unroll

@@ -260,6 +260,7 @@ fn pools() {
             base.padding_of([2, 0, 0, 1]).dilation([2, 3]),
             ConvShape { window: [2, 2], ..base }.stride([2, 2]),
             ConvShape { window: [13, 11], ..base },
+            ConvShape { window: [5, 4], ..base }.padding([2, 1]),
             ConvShape { images: 0, ..base },
             ConvShape { window: [1, 3], ..base }.stride([7, 9]),
         ];

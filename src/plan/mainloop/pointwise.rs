@@ -2,6 +2,7 @@
 //! (`templates/mainloop/pointwise.cuh`).
 
 use super::candidates::{self, Candidate, candidate};
+use super::pool;
 use super::rules::{Asked, Number, Rules, Tried, first_broken, visits, visits_whole_rows};
 use super::tall;
 use super::tile::{Tile, TileShape};
@@ -26,6 +27,7 @@ impl Rules for Pointwise {
     fn candidates(&self, request: &TileRequest<'_>) -> Vec<Tried> {
         let list: &[Candidate] = match () {
             () if request.parts > 1 => &SUMS,
+            () if pool::shares_taps(request.operation) => &SHARED,
             () if request.wants_narrow_tiles() => &NARROW,
             () => &POINTWISE,
         };
@@ -40,15 +42,18 @@ impl Rules for Pointwise {
         tried
     }
 
-    fn broken_rule(&self, tile: &Tile, _: Operation, _: [usize; 2], strip: usize) -> Option<&'static str> {
+    fn broken_rule(&self, tile: &Tile, operation: Operation, _: [usize; 2], strip: usize) -> Option<&'static str> {
         let Tile { bm, bn, threads, .. } = *tile;
-        let visits = bm * (bn / strip.max(1)) / threads.max(1);
+        let at_once = threads / (bn / strip.max(1)).max(1);
+        // Threads without a row share the taps of others.
+        let rows = if pool::shares_taps(operation) && bm.is_power_of_two() { bm.max(at_once) } else { bm };
+        let visits = rows / at_once.max(1);
         first_broken(&[
             (
                 bn >= 8 && strip <= bn && [bn, threads].iter().all(|x| x.is_power_of_two()),
                 "columns and threads are powers of two, strips divide the columns, and eight columns share a byte of a mask",
             ),
-            (visits_whole_rows(tile, strip, bm), "threads visit whole rows"),
+            (visits_whole_rows(tile, strip, rows), "threads visit whole rows"),
             (visits.is_power_of_two() || visits.is_multiple_of(tall::together(strip)), "a thread's rows are whole passes"),
         ])
     }
@@ -105,6 +110,15 @@ static NARROW: [Candidate; 4] = [
     candidate(Tile::pointwise(16, 64, 128), 1.1, 1.1, 1.0),
     candidate(Tile::pointwise(64, 32, 128), 2.1, 2.1, 1.0),
     candidate(Tile::pointwise(32, 32, 128), 1.1, 1.1, 1.0),
+];
+
+/// The same for pools of large windows. Threads that have no row of the tile share the taps of the others'.
+static SHARED: [Candidate; 5] = [
+    candidate(Tile::pointwise(1, 64, 128), 0.3, 0.3, 1.0),
+    candidate(Tile::pointwise(2, 64, 128), 0.55, 0.55, 1.0),
+    candidate(Tile::pointwise(4, 64, 128), 1.0, 1.0, 1.0),
+    candidate(Tile::pointwise(4, 32, 128), 0.8, 0.8, 1.0),
+    candidate(Tile::pointwise(16, 64, 128), 6.0, 6.0, 1.0),
 ];
 
 /// The same for sums of several matrices. A thread reads these one by one, so the tiles have more blocks with fewer

@@ -3,17 +3,21 @@
 use crate::ir::{Operand, Order};
 use crate::plan::InstrKind;
 use crate::plan::request::TileRequest;
-use crate::problem::{ConvShape, PoolKind, Pooling};
+use crate::problem::{ConvShape, Operation, PoolKind, Pooling};
 
 /// Taps of a window beyond which threads share them (`SHARED` in `mainloop/pool.cuh`).
 const SHARED_TAPS: usize = 16;
 
+/// Whether threads share the taps of a window, so that a tile may have fewer rows than its threads could visit at a time.
+pub(super) fn shares_taps(operation: Operation) -> bool {
+    operation.pooling().is_some_and(|pooling| pooling.windows().taps() > SHARED_TAPS)
+}
+
 impl TileRequest<'_> {
     /// Whether a pointwise kernel is faster with few columns and many rows: where wider tiles would leave threads without work,
-    /// where matrices lie along rows, so that few lines are touched at a time, and where threads share a window's taps.
+    /// and where matrices lie along rows, so that few lines are touched at a time.
     pub(in crate::plan) fn wants_narrow_tiles(&self) -> bool {
-        let shares = self.operation.pooling().is_some_and(|pooling| pooling.windows().taps() > SHARED_TAPS);
-        self.shape.n <= 64 || self.has_turned_matrices() || shares
+        self.shape.n <= 64 || self.has_turned_matrices()
     }
 
     /// Whether any matrix that is loaded or stored lies across the strips.
