@@ -658,6 +658,7 @@ fn gradients_of_biases() {
     }
     // From bits: of all that stage matrices, their loaders need the most registers.
     let bits = cublaslt::drelu_bgrad(cublaslt::Formats { bias: F32, ..cublaslt::Formats::of(F16) }).unwrap();
+    let first = Gemm::new(F16, TN, &bits).kernel_plan(Target::SM_90A, 132, ALIGNED).unwrap();
     for (tile, _) in first.choice.candidates().take(8) {
         jobs.push(job(format!("bits, {tile}"), Gemm::new(F16, TN, &bits).tile(tile), ALIGNED, Target::SM_90A));
     }
