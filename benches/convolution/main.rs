@@ -105,7 +105,7 @@ const LAYERS: [[usize; 6]; 17] = [
 ];
 
 /// Size, channels, window, stride, padding of depthwise layers: of MobileNet, EfficientNet and ConvNeXt.
-const DEPTHWISE: [[usize; 5]; 8] = [
+const DEPTHWISE: [[usize; 5]; 11] = [
     [112, 32, 3, 1, 1],
     [112, 64, 3, 2, 1],
     [56, 128, 3, 1, 1],
@@ -114,6 +114,9 @@ const DEPTHWISE: [[usize; 5]; 8] = [
     [7, 960, 3, 1, 1],
     [28, 240, 5, 1, 2],
     [56, 96, 7, 1, 3],
+    [56, 144, 3, 1, 1],
+    [56, 144, 5, 2, 2],
+    [14, 672, 5, 1, 2],
 ];
 
 /// An epilogue, and cuDNN's word for the same.

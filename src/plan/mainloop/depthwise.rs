@@ -84,16 +84,18 @@ fn tiles(patches: &Patches, dtype: DType, request: &TileRequest<'_>) -> Vec<(Til
                 let bm = THREADS / (bn / strip) * run * passes;
                 let min_blocks = (65_536 / (THREADS * registers(run).next_multiple_of(8))).clamp(1, 8);
                 let tile = Tile { bm, bn, shape: TileShape::Depthwise { run, taps }, threads: THREADS, min_blocks };
-                // Columns behind the last channel; pixels that are read for few windows; few warps; short pieces of a line of the
-                // cache; tiles that lie far apart (`docs/measurements/0049-few-channels.md`).
+                // Columns behind the last channel; pixels that are read for few windows; few warps, unless windows are large; short
+                // pieces of a line of the cache; weights that each tile loads; tiles that lie far apart
+                // (`docs/measurements/0071-depthwise-tiles.md`).
                 let columns = (request.shape.n.div_ceil(bn) * bn) as f64 / request.shape.n.max(1) as f64;
                 let under = 1.0 + 0.6 * direct::pixels_under(patches, run) as f64 / (run * windows.stride[1]) as f64;
-                let warps = [1.6, 1.27, 1.04, 1.0][min_blocks.min(4) - 1];
-                let pieces = if bn * size < 128 { 1.02 } else { 1.0 };
+                let warps = 1.0 + [0.6, 0.27, 0.04, 0.0][min_blocks.min(4) - 1] * (9.0 / taps as f64).min(1.0);
+                let pieces = [1.1, 1.05, 1.0][(bn * size / 64).min(2)];
+                let weights = 1.0 + 0.25 * taps as f64 / bm as f64;
                 let apart = 1.0 + 0.03 * (passes - 1) as f64;
                 let tiles = tile.count(request.shape).max(1) as f64;
                 let idle = waves(&tile, request) * request.gpu.multiprocessors as f64 / tiles;
-                all.push((tile, columns * under * warps * pieces * apart * idle));
+                all.push((tile, columns * under * warps * pieces * weights * apart * idle));
             }
         }
     }
