@@ -84,8 +84,8 @@ fn tiles(patches: &Patches, dtype: DType, request: &TileRequest<'_>) -> Vec<(Til
                 let bm = THREADS / (bn / strip) * run * passes;
                 let min_blocks = (65_536 / (THREADS * registers(run).next_multiple_of(8))).clamp(1, 8);
                 let tile = Tile { bm, bn, shape: TileShape::Depthwise { run, taps }, threads: THREADS, min_blocks };
-                // Columns behind the last channel; pixels that are read for few windows; few warps, unless windows are large; short
-                // pieces of a line of the cache; weights that each tile loads; tiles that lie far apart
+                // Columns behind the last channel; pixels that are read for few windows; few warps, unless windows are large;
+                // short pieces of a line of the cache; weights that each tile loads; tiles that lie far apart
                 // (`docs/measurements/0071-depthwise-tiles.md`).
                 let columns = (request.shape.n.div_ceil(bn) * bn) as f64 / request.shape.n.max(1) as f64;
                 let under = 1.0 + 0.6 * direct::pixels_under(patches, run) as f64 / (run * windows.stride[1]) as f64;
