@@ -1,0 +1,121 @@
+//! Convolutions, their gradients, and pools.
+
+use super::*;
+
+/// Which convolutions have mainloops of their own.
+#[test]
+fn convolutions_of_few_channels_have_mainloops() {
+    let identity = recipes::identity(F16).unwrap();
+    let base = ConvShape::new(8, [56, 56, 64], [64, 3, 3]).padding([1, 1]);
+    let cases = [
+        (base, Mainloop::Sm90a),
+        (ConvShape { channels: 3, ..base }, Mainloop::Bands),
+        (ConvShape { channels: 16, ..base }, Mainloop::Bands),
+        (ConvShape { channels: 20, ..base }, Mainloop::Sm80),
+        (ConvShape { channels: 3, ..base }.dilation([1, 2]), Mainloop::Sm80),
+        (base.groups(64), Mainloop::Depthwise),
+        (ConvShape { filters: 128, ..base }.groups(64), Mainloop::Sm80),
+        (ConvShape { window: [3, 11], ..base }.groups(64), Mainloop::Sm80),
+    ];
+    for (shape, mainloop) in cases {
+        let conv = Conv::new(F16, shape, &identity).unwrap();
+        let plan = conv.kernel_plan(Target::SM_90A, 132).unwrap();
+        assert_eq!(plan.mainloop(), mainloop, "{shape}: {}", plan.explain());
+    }
+}
+
+/// Which gradients of filters have mainloops of their own, and that these split K themselves or in parts.
+#[test]
+fn gradients_of_few_channels_have_mainloops() {
+    let wide = recipes::identity(F32).unwrap();
+    let summed = Epilogue::build(|e| {
+        e.store("d", e.acc(), F32);
+        e.reduce("bias", e.a(), Monoid::Sum, F32.over(M | L));
+    })
+    .unwrap();
+    let base = ConvShape::new(8, [56, 56, 64], [64, 3, 3]).padding([1, 1]);
+    let cases = [
+        (base, &wide, Mainloop::Sm90a),
+        (base.groups(64), &wide, Mainloop::DepthwiseFilters),
+        (base.groups(64), &summed, Mainloop::Sm80),
+        (ConvShape { filters: 128, ..base }.groups(64), &wide, Mainloop::Sm80),
+        (ConvShape { channels: 3, ..base }, &wide, Mainloop::BandsFilters),
+        (ConvShape { channels: 3, ..base }, &summed, Mainloop::Sm80),
+        (ConvShape { channels: 3, filters: 60, ..base }, &wide, Mainloop::Sm80),
+        (ConvShape { channels: 16, ..base }, &wide, Mainloop::Sm80),
+    ];
+    for (shape, epilogue, mainloop) in cases {
+        let conv = Conv::filter_gradient(F16, shape, epilogue).unwrap();
+        let plan = conv.kernel_plan(Target::SM_90A, 132).unwrap();
+        assert_eq!(plan.mainloop(), mainloop, "{shape}: {}", plan.explain());
+        // Blocks that share K add their sums up in one kernel. Other mainloops take two.
+        let few = mainloop == Mainloop::BandsFilters;
+        assert!(!few || plan.split.as_ref().is_some_and(|split| split.parts > 16), "{shape}: {}", plan.explain());
+    }
+}
+
+/// Bands of columns are tiles of their own; those that no block has all of become bands of a single row.
+#[test]
+fn bands_are_tiles() {
+    let plan = |columns: usize, shape: Shape| {
+        let epilogue = recipes::group_norm(columns, recipes::Norm::default(), F16).unwrap();
+        Gemm::pointwise(F16, Order::RowMajor, &epilogue).kernel_plan(Target::SM_90A, 132, shape).unwrap()
+    };
+    for columns in [2, 8, 10, 20, 30, 40, 60, 80] {
+        let plan = plan(columns, Shape::matrix(8 * 8, 32 * columns));
+        assert!(plan.before.is_empty() && plan.tile.bn.is_multiple_of(columns), "{}", plan.explain());
+        assert!(plan.explain().contains(&format!("in bands of {columns} columns")), "{}", plan.explain());
+    }
+    let large = plan(40, Shape::matrix(512 * 512, 1280));
+    assert_eq!(large.before.len(), 2, "both moments of columns, and of bands of them: {}", large.explain());
+    let instances = plan(1, Shape::matrix(256 * 256, 64).batched(8));
+    assert_eq!(instances.before.len(), 1, "both moments at once: {}", instances.explain());
+    // Neighbouring groups share the blocks of a cluster, so that lanes read whole sectors.
+    let narrow = plan(10, Shape::matrix(64 * 64, 320).batched(16));
+    assert!(narrow.before.is_empty() && narrow.mainloop() == Mainloop::Groups, "{}", narrow.explain());
+    assert!(narrow.tile.bn.is_multiple_of(80) && narrow.tile.cluster() == 8, "{}", narrow.explain());
+    // Tiles are tall, as are those of sums down the columns.
+    for plan in [&large.before[0], &large, &instances.before[0]] {
+        assert!(plan.tile.bm >= 256 && plan.mainloop() == Mainloop::Pointwise, "{}", plan.explain());
+    }
+    // Heads of a row.
+    let heads = Epilogue::build(|e| {
+        let rstd = (e.acc().mean_square_over(N.bands(128)) + 1e-6).rsqrt();
+        e.store("d", e.acc() * rstd * e.load("weight", F16.over(N)), F16);
+    });
+    let heads = Gemm::pointwise(F16, Order::RowMajor, &heads.unwrap());
+    let plan = heads.kernel_plan(Target::SM_90A, 132, Shape::matrix(8192, 4096)).unwrap();
+    assert!(plan.tile.bn == 128 && plan.explain().contains("memory is read once"), "{}", plan.explain());
+}
+
+/// A kernel of a pool knows the images and the window.
+#[test]
+fn pools_say_what_they_measure() {
+    let shape = ConvShape::windows(2, [19, 12, 32], [3, 2]).stride([2, 3]).padding_of([1, 0, 1, 0]).dilation([2, 1]);
+    for (kind, largest, padding) in [(PoolKind::Max, 1, 0), (PoolKind::AverageOfTaps, 0, 1), (PoolKind::Average, 0, 0)] {
+        let pooling = Pooling::new(kind, shape).unwrap();
+        let epilogue = Epilogue::build(|e| e.store("d", e.acc(), F16)).unwrap();
+        let gemm = Gemm::pool(F16, pooling, &epilogue);
+        let plan = gemm.kernel_plan(Target::SM_80, 108, pooling.shape()).unwrap();
+        let source = plan.source().unwrap();
+        // (19 + 1 - 5) / 2 + 1 rows, (12 + 1 - 2) / 3 + 1 columns.
+        for (name, number) in [
+            ("IMAGE_HEIGHT", 19),
+            ("IMAGE_WIDTH", 12),
+            ("OUTPUT_PIXELS", 32),
+            ("OUTPUT_WIDTH", 4),
+            ("WINDOW_HEIGHT", 3),
+            ("WINDOW_WIDTH", 2),
+            ("STRIDE_Y", 2),
+            ("STRIDE_X", 3),
+            ("ABOVE", 1),
+            ("LEFT", 1),
+            ("DILATION_Y", 2),
+            ("DILATION_X", 1),
+            ("TAKES_LARGEST", largest),
+            ("COUNTS_PADDING", padding),
+        ] {
+            assert!(source.text().contains(&format!("constexpr int {name} = {number};")), "{kind:?}: {name} is not {number}");
+        }
+    }
+}
