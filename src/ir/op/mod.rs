@@ -94,6 +94,9 @@ pub struct Row {
     /// Machine instructions of the exact spelling where it is inlined, roughly: its cost for the compiler. By default
     /// the issue slots, unless the code contains a long path that few elements take.
     pub code: u32,
+    /// Whether the exact spelling for `f32`, where it is inlined, jumps to a long path for a few operands. The compiler takes
+    /// long where many of them stand in one kernel (`docs/measurements/0068-compile-outliers.md`).
+    pub forks: bool,
     /// Where the exact spelling is tested.
     pub domain: Domain,
     /// Largest error of the exact spelling, in units in the last place of the `f32` result. 0: bit-exact, may be
@@ -106,7 +109,7 @@ pub struct Row {
 macro_rules! primitives {
     ($( $(#[doc = $doc:literal])+ $(#[doc(alias = $alias:literal)])* $variant:ident = $name:literal
         $(method ($method:ident($($p:ident),*)))?, $sig:expr, cost $cost:literal,
-        $(code $code:literal,)? $(format $format:ident,)? ulp $ulp:tt,
+        $(code $code:literal $($forks:ident)?,)? $(format $format:ident,)? ulp $ulp:tt,
         $(domain $domain:expr,)? cuda $cuda:literal
         $(, f64 $cuda_f64:literal within $ulp_f64:literal)?
         $(, integers $integers:expr)? $(, i32 $cuda_i32:literal, $eval_i32:expr)?
@@ -151,6 +154,7 @@ macro_rules! primitives {
             law: primitives!(@opt $($law as Law)?),
             cost: $cost,
             code: primitives!(@or $cost $(, $code)?),
+            forks: primitives!(@forks $($($forks)?)?),
             domain: primitives!(@domain $($domain)?),
             ulp: $ulp,
             ulp_f64: primitives!(@or $ulp $(, $ulp_f64)?),
@@ -185,6 +189,8 @@ macro_rules! primitives {
     (@opt $e:expr) => { Some($e) };
     (@eval $eval:expr) => { $eval };
     (@eval ; $eval:expr) => { |x| integers($eval, x) };
+    (@forks) => { false };
+    (@forks forks) => { true };
     (@domain) => { super::WIDE };
     (@domain $domain:expr) => { $domain };
 }
@@ -223,10 +229,9 @@ impl Op {
         self == Op::Rem || !row.is_differentiable() && row.signature.takes_floats()
     }
 
-    /// Whether the exact spelling for `f32`, where it is inlined, jumps to a long path for a few operands. The compiler takes
-    /// long where many of them stand in one kernel (`docs/measurements/0068-compile-outliers.md`).
+    /// Whether the exact spelling for `f32` [forks](Row::forks).
     pub(crate) fn forks(self) -> bool {
-        matches!(self, Op::Div | Op::Sqrt | Op::Recip | Op::Log1p)
+        self.row().forks
     }
 
     /// The conversion to a format. For `f32`, `f64`, `i32` and `bool` it changes the type. For other formats it rounds

@@ -25,7 +25,7 @@ primitives! {
         law |s, x| s.without(x, 1.0, 1);
     /// `a / b`. Integers truncate towards zero; dividing an integer by zero gives 0. The fast form gives 0 where `|b|`
     /// exceeds 2^126.
-    Div = "div", numeric(2), cost 10, code 19, ulp 1, cuda "$0 / $1",
+    Div = "div", numeric(2), cost 10, code 19 forks, ulp 1, cuda "$0 / $1",
         i32 "divide($0, $1)", |x| if x[1] == 0 { 0 } else { x[0].wrapping_div(x[1]) },
         fast "__fdividef($0, $1)" (1e-37, 5e-7) on &[&[[-1000.0, 1000.0]], &[[-1000.0, -1e-37], [1e-37, 1000.0]]],
         eval |x| x[0] / x[1], adjoint |s, x, y, g| {
@@ -87,8 +87,8 @@ primitives! {
         eval |x| x[0].ln(), adjoint |s, x, _, g| vec![Some(s.f(Op::Div, &[g, x[0]]))];
     /// `log(1 + a)`, accurate near 0; NaN if `a < -1`.
     #[doc(alias = "ln_1p")]
-    Log1p = "log1p" method (log1p()), float(1), cost 16, code 28, ulp 2, domain &[&[[-1.0, f32::MAX]]], cuda "log1pf($0)",
-        f64 "log1p($0)" within 1,
+    Log1p = "log1p" method (log1p()), float(1), cost 16, code 28 forks, ulp 2, domain &[&[[-1.0, f32::MAX]]],
+        cuda "log1pf($0)", f64 "log1p($0)" within 1,
         fast "log1p_fast($0)" (1e-37, 4e-6) cost 15 code 10 on &[&[[-1.0, f32::MAX]]],
         eval |x| x[0].ln_1p(), adjoint |s, x, _, g| {
             let one = s.k(g, 1.0); let d = s.f(Op::Add, &[one, x[0]]); vec![Some(s.f(Op::Div, &[g, d]))]
@@ -102,7 +102,7 @@ primitives! {
             let one = s.k(g, 1.0); let d = s.f(Op::Add, &[y, one]); vec![Some(s.mul_(g, d))]
         };
     /// Square root; NaN below 0.
-    Sqrt = "sqrt" method (sqrt()), float(1), cost 10, code 16, ulp 0, domain &[&[[0.0, f32::MAX]]], cuda "sqrtf($0)",
+    Sqrt = "sqrt" method (sqrt()), float(1), cost 10, code 16 forks, ulp 0, domain &[&[[0.0, f32::MAX]]], cuda "sqrtf($0)",
         f64 "sqrt($0)" within 0, fast "sqrt_fast($0)" (1e-19, 5e-7) on &[&[[f32::MIN_POSITIVE, f32::MAX]]],
         eval |x| x[0].sqrt(), adjoint |s, _, y, g| {
             let half = s.k(g, 0.5); let h = s.mul_(g, half); vec![Some(s.f(Op::Div, &[h, y]))]
@@ -116,7 +116,7 @@ primitives! {
         };
     /// `1 / a`.
     #[doc(alias = "reciprocal")]
-    Recip = "recip" method (recip()), float(1), cost 8, code 17, ulp 1, cuda "1.0f / $0", f64 "1.0 / $0" within 1,
+    Recip = "recip" method (recip()), float(1), cost 8, code 17 forks, ulp 1, cuda "1.0f / $0", f64 "1.0 / $0" within 1,
         fast "recip_fast($0)" (1e-37, 5e-7) on &[&[[-1e37, -1e-37], [1e-37, 1e37]]],
         eval |x| 1.0 / x[0], adjoint |s, _, y, g| { let y2 = s.mul_(y, y); let d = s.neg_(y2); vec![Some(s.mul_(g, d))] };
     /// `a` to the power `b`, as C's `powf`. The gradient of the exponent uses `log(a)` and is correct for `a > 0`. The
