@@ -166,6 +166,16 @@ fn reductions_that_blocks_share_take_several_kernels() {
             assert!(plan.explain().contains("kernel 1 of 2") && plan.scratch > 0, "{}", plan.explain());
         }
     }
+    // A thread has as many rows at a time as it has registers for: 64 bytes, of one matrix or of two.
+    let beside = build(&|e| {
+        let z = e.acc() + e.load("beside", F16);
+        e.store("d", z - z.mean_over(M | N), F32);
+    });
+    for (gemm, rows) in [(&norm, 16), (&beside, 4)] {
+        let plan = plan(gemm, Shape::matrix(110, 257).batched(528));
+        assert!(plan.explain().contains("times"), "{}", plan.explain());
+        assert!(matches!(plan.tile.shape, TileShape::Rows { together, .. } if together == rows), "{}", plan.explain());
+    }
     // A product leaves its accumulators with the first results.
     let scaled = Epilogue::build(|e| {
         let z = e.acc() + e.load("bias", F32.over(N));
