@@ -2,8 +2,7 @@
 
 use super::*;
 
-/// Blocks that share K are no form for a sum of an operand over K; whoever asks for one is told so, and a plan takes
-/// another tile.
+/// Blocks that share K cannot sum an operand over K. Asking for one is an error that says so, and a plan takes others.
 #[test]
 fn sums_of_an_operand_have_blocks_with_all_of_k() {
     let sums = Epilogue::build(|e| {
