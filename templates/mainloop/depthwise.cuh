@@ -122,9 +122,11 @@ DEVICE void visit(const Params& p, const TileValues& tile, const Accum* weights,
     column += threadIdx.x % STRIPS * STRIP;
     ColumnValues columns = epilogue_column(p, tile, {first, column});
 
-    // NVRTC unrolls the passes in spite of the pragma, unless it does not know how many there are. Short code runs faster so.
+    // NVRTC unrolls the passes in spite of the pragma, unless it does not know how many there are. Code runs faster so where two
+    // passes are short.
+    constexpr bool IS_SHORT = RUN * STRIP * TAPS <= 1000 && visits_together(2 * RUN) == 2 * RUN;
     u32 end = BM;
-    if constexpr (RUN * STRIP * TAPS > 1000 || RUN * VISIT_COST > 2048) asm volatile("" : "+r"(end));
+    if constexpr (!IS_SHORT) asm volatile("" : "+r"(end));
 #pragma unroll 1
     for (int pass = 0; pass < int(end); pass += ROWS_AT_ONCE) {
         const int top = first + pass;

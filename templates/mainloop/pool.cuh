@@ -1,7 +1,7 @@
 // The pool of one window in a strip of channels. Loads of up to AT_ONCE taps are in flight together. Threads that have the same
 // channels share the taps of a large window, row after row. A tile may have fewer rows than there are sharers.
 constexpr int TAPS = WINDOW_HEIGHT * WINDOW_WIDTH;
-constexpr bool SHARED = TAPS > 16;
+constexpr bool SHARED = SHARES_TAPS;
 constexpr int SHARERS = SHARED ? ROWS_AT_ONCE : 1;
 constexpr int ROWS_OF_PASS = BM < ROWS_AT_ONCE ? BM : ROWS_AT_ONCE;
 static_assert(BM % ROWS_AT_ONCE == 0 || (SHARED && BM < ROWS_AT_ONCE), "threads without a row share the taps of others");

@@ -252,6 +252,19 @@ fn depthwise(name: &'static str, dtype: DType, shape: ConvShape) -> Case {
     convolution(name, dtype, shape.groups(shape.channels), Mainloop::Depthwise)
 }
 
+/// Large windows behind a long epilogue, in tiles of several passes and long runs.
+fn depthwise_in_passes(name: &'static str, run: usize, passes: usize) -> Case {
+    let shape = ConvShape::new(5, [9, 14, 40], [40, 5, 5]).padding([2, 2]).groups(40);
+    let epilogue = Epilogue::build(|e| {
+        let z = (0..24).fold(e.acc() + e.load("bias", F32.over(N)), |z, _| z.tanh() + z.erf() * 0.5);
+        e.store("d", z, F32);
+    });
+    let conv = Conv::new(F16, shape, &epilogue.unwrap()).unwrap();
+    let own = TileShape::Depthwise { run, taps: 25 };
+    let tile = Tile { bm: 32 * run * passes, bn: 32, shape: own, threads: 128, min_blocks: 1 };
+    Case { name, gemm: conv.gemm().clone().tile(tile), shapes: vec![conv.shape()], rasters: &[1], tolerance: 1e-3 }
+}
+
 /// Few channels: windows at even and at odd elements, whole lines and others, lines of several images in a tile.
 fn bands(name: &'static str, dtype: DType, shape: ConvShape) -> Case {
     Case { tolerance: 1e-4, ..convolution(name, dtype, shape, Mainloop::Bands) }
@@ -801,6 +814,15 @@ fn pool(name: &'static str, dtype: DType, kind: PoolKind, windows: ConvShape) ->
     Case { name, gemm, shapes: vec![pooling.shape()], rasters: &[1, -2], tolerance: 2e-5 }
 }
 
+/// Without a reduction, a tile has fewer rows than threads that share taps.
+fn pool_in_few_rows(name: &'static str, dtype: DType, kind: PoolKind, windows: ConvShape, rows: usize) -> Case {
+    let case = pool(name, dtype, kind, windows);
+    let epilogue = Epilogue::build(|e| e.store("d", (e.acc() + e.load("residual", dtype)).relu(), F32));
+    let gemm = Gemm::pool(dtype, case.gemm.operation().pooling().unwrap(), &epilogue.unwrap());
+    let tile = Tile { bm: rows, bn: 64, shape: TileShape::Pointwise, threads: 128, min_blocks: 1 };
+    Case { gemm: gemm.tile(tile), ..case }
+}
+
 fn pools() -> Vec<Case> {
     let base = ConvShape::windows(2, [9, 8, 40], [3, 3]);
     let whole = ConvShape { window: [9, 8], ..base };
@@ -815,6 +837,15 @@ fn pools() -> Vec<Case> {
         pool("pool_of_many_images", F32, PoolKind::Average, ConvShape { images: 70, channels: 72, ..whole }),
         pool("pool_largest_of_images", F16, PoolKind::Max, ConvShape { images: 19, ..whole }),
         pool("pool_of_large_windows", F32, PoolKind::Max, ConvShape { window: [5, 5], ..base }.padding([2, 2])),
+        pool_in_few_rows("pool_in_one_row", F16, PoolKind::Average, ConvShape { images: 5, channels: 136, ..whole }, 1),
+        pool_in_few_rows(
+            "pool_in_two_rows",
+            F32,
+            PoolKind::AverageOfTaps,
+            ConvShape { window: [5, 4], ..base }.padding([2, 1]),
+            2,
+        ),
+        pool_in_few_rows("pool_in_four_rows", BF16, PoolKind::Max, ConvShape { images: 7, channels: 20, ..whole }, 4),
     ]
 }
 
@@ -834,6 +865,8 @@ fn cases() -> Vec<Case> {
         depthwise("depthwise_halves", F16, ConvShape::new(3, [11, 14, 72], [72, 3, 3]).padding([1, 1])),
         depthwise("depthwise_floats", F32, ConvShape::new(2, [13, 16, 10], [10, 5, 4]).padding_of([2, 0, 0, 3]).stride([3, 2])),
         depthwise("depthwise_apart", BF16, ConvShape::new(2, [9, 15, 33], [33, 2, 3]).padding([1, 2]).dilation([3, 2])),
+        depthwise_in_passes("depthwise_long_runs", 7, 2),
+        depthwise_in_passes("depthwise_passes", 2, 4),
         bands("bands_stem", F16, ConvShape::new(4, [21, 24, 3], [40, 7, 7]).stride([2, 2]).padding([3, 3])),
         bands("bands_odd", BF16, ConvShape::new(5, [19, 17, 3], [40, 3, 4]).stride([1, 2]).padding_of([0, 2, 1, 3])),
         bands("bands_copies", F16, ConvShape::new(5, [13, 16, 3], [72, 3, 3]).padding([1, 1])),

@@ -1,12 +1,13 @@
 //! Epilogues too long to be inlined: functions that are called, strips in a loop, values along N in a loop, on every mainloop.
 
 use crate::case::Case;
+use crate::monoids::mean;
 use crate::rig::rig;
 use postlude::ir::Order;
 use postlude::plan::{KernelPlan, Mainloop, Math};
 use postlude::prelude::*;
 use postlude::target::Target;
-use postlude::{CustomMonoid, Epilogue, Gemm, Op};
+use postlude::{Epilogue, Gemm, Op};
 
 fn gemms(epilogue: &Epilogue) -> Vec<Gemm> {
     vec![
@@ -43,22 +44,13 @@ fn long_functions_are_called() {
 /// Where a Hopper kernel has many functions that fork, it calls them: in strips of every width, in regions and in a monoid.
 #[test]
 fn functions_that_fork_are_called() {
-    let mean = CustomMonoid::build(
-        "mean",
-        [F32],
-        [0.0, 0.0],
-        |e, [x]| [e.constant(1.0), x],
-        |_, [n, mean], [k, other]| [n + k, mean + (other - mean) * (k / (n + k).max(1.0))],
-        |_, [_, mean]| mean,
-    )
-    .unwrap();
     let epilogue = Epilogue::build(|e| {
         let (x, scale) = (e.load("x", F16).abs() + 0.5, e.load("scale", F32.over(M)).abs() + 0.25);
         let z = e.acc() / x + scale.sqrt() / (x + scale);
         let y = z.region(e.row().lt(70), |z| z / (scale + 1.0)).otherwise(|z| z.abs().log1p() - (x * 2.0).recip());
         e.store("d", y, F32);
         e.store("z", z, F16.column_major());
-        e.reduce("mean", z, mean, F32.over(N));
+        e.reduce("mean", z, mean(), F32.over(N));
     })
     .unwrap();
     let mut called = 0;

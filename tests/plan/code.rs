@@ -1,5 +1,6 @@
 //! The code of a kernel: branches, calls, loads, stores, and the parts of the templates that it has.
 
+use super::monoids::mean;
 use super::*;
 
 /// The beginning of long weights is fetched ahead, but not of short ones, nor where they come into the ring themselves.
@@ -191,18 +192,9 @@ fn functions_that_fork_are_called_where_they_are_many() {
     }
     assert!(inlined > 0 && called > 0, "{inlined} and {called}");
 
-    let mean = CustomMonoid::build(
-        "mean",
-        [F32],
-        [0.0, 0.0],
-        |e, [x]| [e.constant(1.0), x],
-        |_, [n, mean], [k, other]| [n + k, mean + (other - mean) * (k / (n + k).max(1.0))],
-        |_, [_, mean]| mean,
-    )
-    .unwrap();
     let epilogue = Epilogue::build(|e| {
         e.store("d", e.scalar("z", F32) / e.acc(), F32);
-        e.reduce("mean", e.acc(), mean, F32.over(N));
+        e.reduce("mean", e.acc(), mean(), F32.over(N));
     });
     let plan = Gemm::new(F16, TN, &epilogue.unwrap()).kernel_plan(Target::SM_90A, 132, shape).unwrap();
     let texts = plan.choice.candidates().map(|(tile, raster)| {

@@ -114,6 +114,7 @@ fn pools_say_what_they_measure() {
             ("DILATION_X", 1),
             ("TAKES_LARGEST", largest),
             ("COUNTS_PADDING", padding),
+            ("SHARES_TAPS", 0),
         ] {
             assert!(source.text().contains(&format!("constexpr int {name} = {number};")), "{kind:?}: {name} is not {number}");
         }

@@ -3,6 +3,8 @@
 mod code;
 mod formats;
 mod images;
+#[path = "../support/monoids.rs"]
+mod monoids;
 mod splits;
 mod sums;
 mod tiles;

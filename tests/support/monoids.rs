@@ -22,6 +22,19 @@ pub fn variance() -> Monoid {
     .expect("a monoid")
 }
 
+/// The mean, with a division for each element.
+pub fn mean() -> Monoid {
+    CustomMonoid::build(
+        "mean",
+        [F32],
+        [0.0, 0.0],
+        |e, [x]| [e.constant(1.0), x],
+        |_, [n, mean], [k, other]| [n + k, mean + (other - mean) * (k / (n + k).max(1.0))],
+        |_, [_, mean]| mean,
+    )
+    .expect("a monoid")
+}
+
 /// The largest less the smallest.
 pub fn spread() -> Monoid {
     CustomMonoid::build(

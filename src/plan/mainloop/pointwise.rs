@@ -25,10 +25,12 @@ impl Rules for Pointwise {
     }
 
     fn candidates(&self, request: &TileRequest<'_>) -> Vec<Tried> {
+        let shares = pool::shares_taps(request.operation);
         let list: &[Candidate] = match () {
             () if request.parts > 1 => &SUMS,
-            () if pool::shares_taps(request.operation) => &SHARED,
-            () if request.wants_narrow_tiles() => &NARROW,
+            () if shares && request.program.reductions.is_empty() => &SHARED,
+            // A sum leaves a slice of each tile, so it wants tiles of many rows.
+            () if shares || request.wants_narrow_tiles() => &NARROW,
             () => &POINTWISE,
         };
         let mut tried = candidates::tried(list, request);

@@ -5,12 +5,16 @@ use crate::plan::InstrKind;
 use crate::plan::request::TileRequest;
 use crate::problem::{ConvShape, Operation, PoolKind, Pooling};
 
-/// Taps of a window beyond which threads share them (`SHARED` in `mainloop/pool.cuh`).
+/// Taps of a window beyond which threads share them.
 const SHARED_TAPS: usize = 16;
 
 /// Whether threads share the taps of a window, so that a tile may have fewer rows than its threads could visit at a time.
 pub(super) fn shares_taps(operation: Operation) -> bool {
-    operation.pooling().is_some_and(|pooling| pooling.windows().taps() > SHARED_TAPS)
+    operation.pooling().is_some_and(|pooling| has_many_taps(&pooling))
+}
+
+fn has_many_taps(pooling: &Pooling) -> bool {
+    pooling.windows().taps() > SHARED_TAPS
 }
 
 impl TileRequest<'_> {
@@ -30,7 +34,7 @@ impl TileRequest<'_> {
 }
 
 /// The constants of a pool's kernel. The number of images is that of the launch's rows.
-pub(crate) fn constants(pooling: &Pooling) -> [(&'static str, usize); 14] {
+pub(crate) fn constants(pooling: &Pooling) -> [(&'static str, usize); 15] {
     let ConvShape { height, width, window, stride, padding, dilation, .. } = pooling.windows().measures();
     let [rows, columns] = pooling.windows().output();
     [
@@ -48,5 +52,6 @@ pub(crate) fn constants(pooling: &Pooling) -> [(&'static str, usize); 14] {
         ("DILATION_X", dilation[1]),
         ("TAKES_LARGEST", usize::from(pooling.kind() == PoolKind::Max)),
         ("COUNTS_PADDING", usize::from(pooling.kind() == PoolKind::AverageOfTaps)),
+        ("SHARES_TAPS", usize::from(has_many_taps(pooling))),
     ]
 }
