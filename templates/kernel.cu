@@ -73,6 +73,8 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if mainloop == "bands" %}{% include "mainloop/bands.cuh" %}{% endif -%}
 {% if mainloop == "bands_filters" %}{% include "mainloop/bands_filters.cuh" %}{% endif -%}
 {% if mainloop == "depthwise" %}{% include "mainloop/depthwise.cuh" %}{% endif -%}
+{% if mainloop == "depthwise_lines" %}{% include "prelude/shared.cuh" %}{% include "prelude/copies.cuh" %}{# -#}
+    {% include "mainloop/depthwise_lines.cuh" %}{% endif -%}
 {% if mainloop == "depthwise_filters" %}{% include "mainloop/depthwise_filters.cuh" %}{% endif -%}
 {% if mainloop == "gemv" %}{% include "mainloop/gemv.cuh" %}{% endif -%}
 {% if mainloop == "pointwise" %}{% include "mainloop/pointwise.cuh" %}{% endif -%}

@@ -258,14 +258,46 @@ fn convolutions() {
     run(&jobs);
 }
 
+/// A filter for each channel, windows in the middle.
+fn depthwise(size: usize, channels: usize, window: usize) -> ConvShape {
+    let shape = ConvShape::new(32, [size, size, channels], [channels, window, window]);
+    shape.padding([window / 2; 2]).groups(channels)
+}
+
+/// Filters of one channel, on lines in shared memory and on all tiles that were considered.
+#[test]
+fn filters_of_one_channel() {
+    let shapes = [
+        depthwise(112, 32, 3),
+        depthwise(56, 144, 3),
+        depthwise(14, 512, 3),
+        depthwise(28, 240, 5),
+        depthwise(56, 144, 5).stride([2, 2]),
+        depthwise(56, 96, 7),
+    ];
+    let mut jobs = Vec::new();
+    for (shape, dtype) in shapes.into_iter().flat_map(|shape| [(shape, F16), (shape, F32)]) {
+        let epilogue = recipes::bias_activation(dtype, dtype, |z| z.silu()).unwrap();
+        let conv = Conv::new(dtype, shape, &epilogue).unwrap();
+        let plan = conv.kernel_plan(Target::SM_90A, 132).unwrap();
+        assert_eq!(plan.mainloop(), Mainloop::DepthwiseLines, "{}", plan.explain());
+        for (tile, _) in plan.choice.candidates().step_by(6) {
+            let conv = conv.clone().prefer(|gemm| gemm.tile(tile));
+            jobs.push(job(format!("{tile}, {shape}"), conv.gemm().clone(), conv.shape(), Target::SM_90A));
+        }
+        if shape.stride == [1; 2] {
+            let epilogue = silu_of_sum(GradientOf::Images);
+            let conv = Conv::gradient(F16, Convolution::new(shape).unwrap(), GradientOf::Images, &epilogue);
+            jobs.push(job(format!("gradient of images, {shape}"), conv.gemm().clone(), conv.shape(), Target::SM_90A));
+        }
+    }
+    run(&jobs);
+}
+
 /// Gradients of filters of one channel and of few, on the chosen tiles.
 #[test]
 fn gradients_of_small_filters() {
     let epilogue = recipes::identity(F16).unwrap();
-    let depthwise = |size: usize, channels: usize, window: usize| {
-        let shape = ConvShape::new(32, [size, size, channels], [channels, window, window]);
-        shape.padding([window / 2; 2]).groups(channels)
-    };
     let few = |channels: usize, filters: usize, window: usize| {
         ConvShape::new(32, [224, 224, channels], [filters, window, window]).padding([window / 2; 2])
     };

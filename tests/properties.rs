@@ -358,6 +358,11 @@ fn tile() -> impl Strategy<Value = Tile> {
                 TileShape::DepthwiseFilters { vector, lanes, run, rows, window: [y, x], parts }
             }
         ),
+        [number(), number(), number(), number(), number(), number(), number()].prop_map(
+            |[run, across, groups, rows, stages, line, taps]| {
+                TileShape::DepthwiseLines { run, across, groups, rows, stages, line, taps }
+            }
+        ),
         number().prop_map(|cluster| TileShape::Gemv { cluster }),
         Just(TileShape::Pointwise),
         ([number(), number(), number(), number()], [any::<bool>(), any::<bool>()]).prop_map(
@@ -397,6 +402,9 @@ fn changed(mut tile: Tile, (place, number): (usize, usize)) -> Tile {
         }
         TileShape::DepthwiseFilters { vector, lanes, run, rows, window: [y, x], parts } => {
             numbers.extend([vector, lanes, run, rows, y, x, parts]);
+        }
+        TileShape::DepthwiseLines { run, across, groups, rows, stages, line, taps } => {
+            numbers.extend([run, across, groups, rows, stages, line, taps]);
         }
         TileShape::Gemv { cluster } => numbers.push(cluster),
         TileShape::Pointwise => {}

@@ -68,6 +68,8 @@ pub(super) static ALL: &[(&str, &str)] = templates![
     "mainloop/band_lines.cuh",
     "mainloop/depthwise.cuh",
     "mainloop/depthwise_filters.cuh",
+    "mainloop/depthwise_lines.cuh",
+    "mainloop/filter_of_channel.cuh",
     "mainloop/multiply_add.cuh",
     "mainloop/add.cuh",
     "mainloop/sm90a/kernel.cuh",

@@ -173,7 +173,7 @@ impl Seen {
         };
         let seen = if problem.reduces { pass::spread(&seen) } else { seen };
         let program = Program::of(&seen);
-        let strip = strip(operation, &seen, |name| problem.aligned(name));
+        let strip = strip(operation, &seen, rules.widest_strip(), |name| problem.aligned(name));
         // No strip crosses the border of a band.
         let strip = program.band.map_or(strip, |band| strip.min(1 << band.trailing_zeros().min(3)));
         let repack = Repack::of(mainloop, operation, alignment);
@@ -389,8 +389,8 @@ fn stage(
 }
 
 /// The columns of a visit: as many as fill a 16-byte access to the narrowest row-major matrix, if every such matrix is
-/// aligned to it. Where the epilogue has no such matrix, that is an existing accumulator.
-fn strip(operation: Operation, epilogue: &Checked, aligned: impl Fn(&str) -> usize) -> usize {
+/// aligned to it, and `most` at the most. Where the epilogue has no such matrix, that is an existing accumulator.
+fn strip(operation: Operation, epilogue: &Checked, most: usize, aligned: impl Fn(&str) -> usize) -> usize {
     let matrices = epilogue.arguments().iter().filter_map(|argument| {
         let operand = argument.role.operand()?;
         let along = operand.axes.is_matrix() && lies_along_columns(operand.axes, operand.order);
@@ -408,7 +408,7 @@ fn strip(operation: Operation, epilogue: &Checked, aligned: impl Fn(&str) -> usi
         matrices.push((dtype.size(), 16));
     }
     let narrowest = matrices.iter().map(|(size, ..)| *size).min().unwrap_or(if masks.is_empty() { 4 } else { 1 });
-    let widest = (16 / narrowest).min(8);
+    let widest = (16 / narrowest).min(most);
     // The largest power of two whose accesses are aligned for every matrix. A lane always moves at least a word: fewer
     // columns measured slower even where words have to be moved in halves.
     let fits = |strip: &usize| matrices.iter().all(|(size, aligned)| aligned % (size * strip).min(16) == 0);

@@ -8,29 +8,14 @@ namespace depthwise {
 
 constexpr int STRIPS = BN / STRIP;                       // of a row; one a thread
 constexpr int ROWS_AT_ONCE = THREADS / STRIPS * RUN;
-constexpr int TAPS = WINDOW_Y * WINDOW_X;
 constexpr int PIXELS = (RUN - 1) * STRIDE_X + (WINDOW_X - 1) * DILATION_X + 1;   // from the first under a run to the last
-constexpr int TOGETHER = visits_together(RUN);
-// Pieces of 16 bytes of all strips lie together, so that adjacent lanes read adjacent ones.
-constexpr int PIECE = STRIP < 16 / int(sizeof(Accum)) ? STRIP : 16 / int(sizeof(Accum));
-
 static_assert(BN % STRIP == 0 && THREADS % STRIPS == 0 && BM % ROWS_AT_ONCE == 0, "whole runs cover the tile");
-static_assert(TAPS * BN * int(sizeof(Accum)) <= MAINLOOP_SMEM, "the plan made room for the weights");
 
 {% include "mainloop/multiply_add.cuh" -%}
 
 {% include "mainloop/existing.cuh" %}
-DEVICE constexpr int weight_at(int column) {
-    return column % STRIP / PIECE * (STRIPS * PIECE) + column / STRIP * PIECE + column % PIECE;
-}
-DEVICE void load_weights(const Params& p, Accum* weights, int column) {
-    const Element* const filters = static_cast<const Element*>(p.b);
-    for (int i = threadIdx.x; i < TAPS * BN; i += THREADS) {
-        const int tap = i % TAPS, at = i / TAPS;
-        const int from = {% if turned %}TAPS - 1 - tap{% else %}tap{% endif %};
-        weights[tap * BN + weight_at(at)] = column + at < p.n ? widen(filters[(column + at) * p.ldb + from]) : Accum(0);
-    }
-}
+{% include "mainloop/filter_of_channel.cuh" %}
+static_assert(TAPS * BN * int(sizeof(Accum)) <= MAINLOOP_SMEM, "the plan made room for the weights");
 
 // Whether a window of the run reads a pixel of a line.
 DEVICE constexpr bool is_read(int pixel) {
@@ -137,23 +122,7 @@ DEVICE void visit(const Params& p, const TileValues& tile, const Accum* weights,
             for (int e = 0; e < STRIP; ++e) acc[q][e] = Accum(0);
         if (p.n % STRIP == 0) multiply<true>(p, acc, weights, top, column);
         else multiply<false>(p, acc, weights, top, column);
-#pragma unroll
-        for (int group = 0; group < RUN; group += TOGETHER) {
-            RowValues rows[TOGETHER];
-            Fetched fetched[TOGETHER];
-#pragma unroll
-            for (int i = 0; i < TOGETHER; ++i) {
-                if (group + i >= RUN) break;
-                rows[i] = epilogue_row(p, tile, {top + group + i, column});
-                fetched[i] = epilogue_fetch(p, tile, {top + group + i, column});
-            }
-#pragma unroll
-            for (int i = 0; i < TOGETHER; ++i) {
-                if (group + i >= RUN) break;
-                epilogue_visit(p, tile, columns, rows[i], fetched[i], {top + group + i, column}, acc[group + i]);
-                epilogue_row_end(p, tile, rows[i], {top + group + i, column});
-            }
-        }
+        visit_run(p, tile, columns, acc, [&](int pixel) { return Strip{top + pixel, column}; });
     }
     epilogue_column_end(p, tile, columns, {first, column});
 }

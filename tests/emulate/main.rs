@@ -252,6 +252,11 @@ fn depthwise(name: &'static str, dtype: DType, shape: ConvShape) -> Case {
     convolution(name, dtype, shape.groups(shape.channels), Mainloop::Depthwise)
 }
 
+/// The same on lines in shared memory.
+fn lines(name: &'static str, dtype: DType, shape: ConvShape) -> Case {
+    convolution(name, dtype, shape.groups(shape.channels), Mainloop::DepthwiseLines)
+}
+
 /// Large windows behind a long epilogue, in tiles of several passes and long runs.
 fn depthwise_in_passes(name: &'static str, run: usize, passes: usize) -> Case {
     let shape = ConvShape::new(5, [9, 14, 40], [40, 5, 5]).padding([2, 2]).groups(40);
@@ -865,6 +870,10 @@ fn cases() -> Vec<Case> {
         depthwise("depthwise_halves", F16, ConvShape::new(3, [11, 14, 72], [72, 3, 3]).padding([1, 1])),
         depthwise("depthwise_floats", F32, ConvShape::new(2, [13, 16, 10], [10, 5, 4]).padding_of([2, 0, 0, 3]).stride([3, 2])),
         depthwise("depthwise_apart", BF16, ConvShape::new(2, [9, 15, 33], [33, 2, 3]).padding([1, 2]).dilation([3, 2])),
+        lines("depthwise_lines", F16, ConvShape::new(3, [11, 14, 72], [72, 3, 3]).padding([1, 1])),
+        lines("depthwise_lines_floats", F32, ConvShape::new(2, [13, 16, 10], [10, 5, 4]).padding_of([2, 0, 0, 3]).stride([3, 2])),
+        lines("depthwise_lines_pairs", BF16, ConvShape::new(5, [16, 15, 34], [34, 7, 6]).padding_of([6, 3, 1, 5]).stride([2, 1])),
+        lines("depthwise_lines_bytes", E5M2, ConvShape::new(3, [9, 9, 20], [20, 4, 1]).padding([1, 0]).stride([4, 1])),
         depthwise_in_passes("depthwise_long_runs", 7, 2),
         depthwise_in_passes("depthwise_passes", 2, 4),
         bands("bands_stem", F16, ConvShape::new(4, [21, 24, 3], [40, 7, 7]).stride([2, 2]).padding([3, 3])),

@@ -106,6 +106,8 @@ fn of_channels_with_their_own_filters() {
             ConvShape { window: [1, 1], ..base }.stride([2, 2]),
             ConvShape { images: 0, ..base },
         ];
+        let lines = shapes.iter().filter(|of| of.stride == [1; 2] && dtype.size() * channels % 4 == 0);
+        run_all(&cases(dtype, Mainloop::DepthwiseLines, Images, lines.copied()));
         run_all(&cases(dtype, Mainloop::Depthwise, Images, shapes));
     }
 }

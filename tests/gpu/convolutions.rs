@@ -159,6 +159,17 @@ fn depthwise() {
     ];
     for dtype in [F16, BF16, F32] {
         run_all(&cases_in_turn(dtype, Mainloop::Depthwise, &all));
+        // Channels that begin at words, and windows that leave no lines out.
+        let lines = all.iter().filter(|of| {
+            let words = of.channels.is_multiple_of(if dtype == F32 { 1 } else { 2 });
+            words && of.dilation == [1; 2] && of.stride[0] <= of.window[0]
+        });
+        let narrow = [
+            ConvShape { height: 21, width: 33, ..of(18) }.padding([2, 1]),
+            ConvShape { height: 15, width: 9, window: [3, 2], ..of(44) }.stride([3, 4]),
+            ConvShape { images: 30, height: 7, width: 5, window: [2, 4], ..of(320) }.padding_of([0, 1, 3, 0]).stride([2, 1]),
+        ];
+        run_all(&cases_in_turn(dtype, Mainloop::DepthwiseLines, &lines.copied().chain(narrow).collect::<Vec<_>>()));
     }
     let convolution = Convolution::new(all[0]).unwrap();
     for dtype in [F64, I8, E5M2] {
@@ -169,7 +180,7 @@ fn depthwise() {
         });
         let conv = Conv::of(dtype, convolution, &epilogue.unwrap());
         let plan = conv.kernel_plan(postlude::target::Target::SM_90A, 132).unwrap();
-        assert_eq!(plan.mainloop(), Mainloop::Depthwise, "nobody says how");
+        assert_eq!(plan.mainloop(), Mainloop::DepthwiseLines, "nobody says how");
         Case::new(conv.gemm(), convolution.shape()).run();
     }
     let epilogue = &epilogues(F16, &convolution)[1];

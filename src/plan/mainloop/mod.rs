@@ -6,6 +6,7 @@ pub(super) mod bands_filters;
 pub(super) mod candidates;
 pub(super) mod depthwise;
 pub(super) mod depthwise_filters;
+pub(super) mod depthwise_lines;
 pub(super) mod direct;
 pub(super) mod gemv;
 pub(super) mod groups;

@@ -23,6 +23,8 @@ pub enum Mainloop {
     Depthwise,
     /// The gradient of such filters: single multiply-adds, at the speed of memory.
     DepthwiseFilters,
+    /// The same as `Depthwise` where windows move without gaps, on lines of the images in shared memory.
+    DepthwiseLines,
     /// Single multiply-adds, full precision, for few rows: B passes through registers once.
     Gemv,
     /// No product: the accumulator is a matrix in memory.
@@ -37,9 +39,10 @@ pub enum Mainloop {
 
 impl Mainloop {
     /// Those of products, convolutions and pointwise operations without reductions along rows, the best first.
-    pub(in crate::plan) const BEST_FIRST: [Mainloop; 10] = [
+    pub(in crate::plan) const BEST_FIRST: [Mainloop; 11] = [
         Mainloop::Attention,
         Mainloop::Gemv,
+        Mainloop::DepthwiseLines,
         Mainloop::Depthwise,
         Mainloop::DepthwiseFilters,
         Mainloop::Bands,
@@ -64,6 +67,7 @@ impl Mainloop {
             Mainloop::BandsFilters => "bands_filters",
             Mainloop::Depthwise => "depthwise",
             Mainloop::DepthwiseFilters => "depthwise_filters",
+            Mainloop::DepthwiseLines => "depthwise_lines",
             Mainloop::Gemv => "gemv",
             Mainloop::Pointwise => "pointwise",
             Mainloop::Rows => "rows",

@@ -79,6 +79,11 @@ pub(in crate::plan) trait Rules: Sync {
         request.passes(0).map(|()| *tile)
     }
 
+    /// The most columns that one visit covers.
+    fn widest_strip(&self) -> usize {
+        8
+    }
+
     /// Bytes of the mainloop's own shared memory, and rows of the slab through which accumulators pass.
     fn memory(&self, _tile: &Tile, _dtype: DType) -> [usize; 2] {
         [0, 0]

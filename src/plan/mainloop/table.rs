@@ -6,6 +6,7 @@ use super::bands::Bands;
 use super::bands_filters::BandsFilters;
 use super::depthwise::Depthwise;
 use super::depthwise_filters::DepthwiseFilters;
+use super::depthwise_lines::DepthwiseLines;
 use super::gemv::Gemv;
 use super::groups::Groups;
 use super::name::Mainloop;
@@ -37,6 +38,7 @@ impl Mainloop {
             Mainloop::BandsFilters => &BandsFilters,
             Mainloop::Depthwise => &Depthwise,
             Mainloop::DepthwiseFilters => &DepthwiseFilters,
+            Mainloop::DepthwiseLines => &DepthwiseLines,
             Mainloop::Gemv => &Gemv,
             Mainloop::Pointwise => &Pointwise,
             Mainloop::Rows => &Rows,
@@ -57,6 +59,7 @@ impl Tile {
             TileShape::BandsFilters { .. } => Mainloop::BandsFilters,
             TileShape::Depthwise { .. } => Mainloop::Depthwise,
             TileShape::DepthwiseFilters { .. } => Mainloop::DepthwiseFilters,
+            TileShape::DepthwiseLines { .. } => Mainloop::DepthwiseLines,
             TileShape::Gemv { .. } => Mainloop::Gemv,
             TileShape::Pointwise => Mainloop::Pointwise,
             TileShape::Rows { .. } => Mainloop::Rows,

@@ -125,6 +125,24 @@ pub enum TileShape {
         /// Parts of K, each of which has a block.
         parts: usize,
     },
+    /// For convolutions with one channel to a filter whose windows move without gaps. A block goes down the lines of an image. A
+    /// thread has the same columns of `run` pixels side by side.
+    DepthwiseLines {
+        /// Pixels of a thread side by side.
+        run: usize,
+        /// Threads along a row of output pixels.
+        across: usize,
+        /// Bands of rows of output pixels that a block has at a time.
+        groups: usize,
+        /// Rows of output pixels of a band.
+        rows: usize,
+        /// Lines that are in shared memory, or on their way, for each band.
+        stages: usize,
+        /// Pixels of such a line.
+        line: usize,
+        /// Taps of the window: its weights lie in shared memory.
+        taps: usize,
+    },
     /// All threads of a block, and of the other blocks of its cluster, share K.
     Gemv {
         /// Blocks of a cluster.

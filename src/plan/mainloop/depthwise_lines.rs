@@ -1,0 +1,348 @@
+//! `depthwise_lines`: convolutions with one channel to a filter, and the gradients of their images, whose windows move in steps
+//! without gaps (`templates/mainloop/depthwise_lines.cuh`). `depthwise` has all others.
+//!
+//! A block goes down the lines of an image. They pass through a ring in shared memory, so memory is busy while threads
+//! multiply. A thread holds the weights of two channels, and the sums of all rows of output pixels over a line.
+
+use super::direct;
+use super::rules::{Asked, Number, Rules, Tried, first_broken};
+use super::tile::{Tile, TileShape};
+use crate::dtype::DType;
+use crate::plan::Reason;
+use crate::plan::code::{Copied, Copies, Price, Priced, widening};
+use crate::plan::request::TileRequest;
+use crate::problem::{GradientOf, Operation, Patches, Shape};
+
+/// Its rules.
+pub(super) struct DepthwiseLines;
+
+/// The most pixels of a thread side by side, and registers that it may take.
+const LONGEST_RUN: usize = 8;
+const MOST_REGISTERS: usize = 248;
+/// The widest window.
+const WIDEST_WINDOW: usize = 9;
+/// Bytes of shared memory that the system takes for each block.
+const RESERVED: usize = 1024;
+/// The most tiles that are tried.
+const MOST_TILES: usize = 24;
+/// Cycles of a launch beside its lines, and of one more round of blocks; bytes that a multiprocessor of an H200 moves in a cycle.
+const START: f64 = 5500.0;
+const NEXT_START: f64 = 940.0;
+const BYTES: f64 = 25.6;
+
+/// The numbers of a tile's own part.
+#[derive(Clone, Copy)]
+struct Own {
+    /// Output pixels of a thread side by side.
+    run: usize,
+    /// Threads along a row of output pixels.
+    across: usize,
+    /// Bands of a block.
+    groups: usize,
+    /// Rows of output pixels of a band.
+    rows: usize,
+    /// Lines of the ring.
+    stages: usize,
+    /// Pixels of a line in shared memory.
+    line: usize,
+    /// Taps of the window.
+    taps: usize,
+}
+
+impl Own {
+    const fn of(tile: &Tile) -> Own {
+        match tile.shape {
+            TileShape::DepthwiseLines { run, across, groups, rows, stages, line, taps } => {
+                Own { run, across, groups, rows, stages, line, taps }
+            }
+            _ => Own { run: 1, across: 1, groups: 1, rows: 1, stages: 2, line: 1, taps: 1 },
+        }
+    }
+
+    const fn shape(self) -> TileShape {
+        let Own { run, across, groups, rows, stages, line, taps } = self;
+        TileShape::DepthwiseLines { run, across, groups, rows, stages, line, taps }
+    }
+
+    /// Bytes of weights, and of the ring.
+    fn memory(&self, bn: usize, dtype: DType) -> [usize; 2] {
+        let weights = dtype.value_type().storage().size().saturating_mul(self.taps).saturating_mul(bn);
+        let ring = [self.stages, self.groups, self.line, bn, dtype.size()];
+        [weights.next_multiple_of(16), ring.into_iter().fold(1, usize::saturating_mul)]
+    }
+}
+
+/// How it reads images, if the operation is one of its kind.
+fn patches_of(operation: Operation) -> Option<Patches> {
+    operation.patches().filter(|patches| patches.gradient != Some(GradientOf::Filters))
+}
+
+/// Why it cannot compute an operation.
+fn obstacle(operation: Operation) -> Option<String> {
+    let Some(patches) = patches_of(operation) else {
+        return Some("the operation is not a convolution, nor the gradient of its images".into());
+    };
+    let (of, windows) = (patches.convolution.measures(), patches.windows());
+    if patches.convolution.channels_of_group() != 1 || patches.convolution.filters_of_group() != 1 {
+        Some("it is for convolutions in which each channel has a filter of its own".into())
+    } else if windows.spread != [1; 2] {
+        Some("the images that it would read have zeros between their pixels".into())
+    } else if windows.dilation != [1; 2] {
+        Some("the taps of a window lie apart".into())
+    } else if windows.stride[0] > of.window[0] {
+        Some("windows leave lines out".into())
+    } else {
+        (of.window[1] > WIDEST_WINDOW).then(|| format!("a thread holds all weights, and {} taps a row are many", of.window[1]))
+    }
+}
+
+/// What a thread of a tile does.
+struct Work {
+    window: [usize; 2],
+    stride: [usize; 2],
+    run: usize,
+    strip: usize,
+    /// 32-bit words of a sum, and instructions that widen an element.
+    words: usize,
+    widening: usize,
+}
+
+impl Work {
+    fn of(patches: &Patches, operation: Operation, [run, strip]: [usize; 2]) -> Work {
+        let words = operation.accumulator().storage().size() / 4;
+        let (window, stride) = (patches.convolution.measures().window, patches.windows().stride);
+        Work { window, stride, run, strip, words, widening: widening(operation.dtype()) }
+    }
+
+    /// Pixels of a line under a run.
+    const fn pixels(&self) -> usize {
+        (self.run - 1) * self.stride[1] + self.window[1]
+    }
+
+    /// Weights, sums of the open rows, a few pixels, copies and addresses.
+    fn registers(&self) -> usize {
+        let open = self.window[0].div_ceil(self.stride[0]);
+        (self.window[0] * self.window[1] + open * self.run + 4) * self.strip * self.words + 42
+    }
+
+    /// Widened elements and products in the code: those of the first lines, and those of the loop.
+    const fn seen(&self) -> [usize; 2] {
+        let mut taps = self.window[0] * self.window[1];
+        let mut line = 0;
+        while line + self.stride[0] < self.window[0] {
+            taps += (line / self.stride[0] + 1) * self.window[1];
+            line += 1;
+        }
+        let lines = if self.window[0] > self.stride[0] { self.window[0] } else { self.stride[0] };
+        [lines * self.pixels() * self.strip, taps * self.run * self.strip]
+    }
+
+    /// Issue slots of a line, and of a row of output pixels behind it. `copies` are those of a thread in a line. Visits of a
+    /// tile that is not `whole` have conditions.
+    fn slots(&self, copies: usize, whole: bool) -> [usize; 2] {
+        let line = self.pixels() * (1 + self.strip * self.widening) + 11 * copies + 8;
+        let products = self.window[0] * self.window[1] * self.strip * self.words;
+        [line, self.run * (products + 5 * self.strip + if whole { 7 } else { 18 })]
+    }
+}
+
+/// The tiles for a convolution, with estimates that compare them in cycles.
+fn tiles(patches: &Patches, request: &TileRequest<'_>) -> Vec<(Tile, f64)> {
+    let (operation, strip) = (request.operation, request.strip);
+    let (dtype, [p, q]) = (operation.dtype(), patches.windows().grid);
+    let (of, taps, stride) = (patches.convolution.measures(), patches.convolution.taps(), patches.windows().stride);
+    let sums = !request.program.reductions.is_empty();
+    // A long epilogue needs a few registers of its own.
+    let most = if request.program.cost(request.fast_math) > 8 { MOST_REGISTERS - 8 } else { MOST_REGISTERS };
+    let bands: Vec<usize> = (1..=p).filter(|rows| p.is_multiple_of(*rows) && (*rows > 3 || *rows * 8 > p)).collect();
+    let mut all = Vec::new();
+    let mut across_before = 0;
+    for run in (1..=LONGEST_RUN).rev() {
+        let work = Work::of(patches, operation, [run, strip]);
+        let across = q.div_ceil(run);
+        // The shortest run of so many threads leaves the fewest pixels over.
+        if across == across_before || q.div_ceil(across) != run || work.registers() > most {
+            continue;
+        }
+        across_before = across;
+        for bn in [144, 128, 112, 96, 80, 64, 48, 32, 16].into_iter().filter(|bn| *bn == 16 || bn / 2 < request.shape.n) {
+            let lanes = bn / strip;
+            // Sums of columns take powers of two.
+            if sums && !lanes.is_power_of_two() || across * lanes > 640 {
+                continue;
+            }
+            for groups in [1, 2, 4, 8, 16, 32].into_iter().filter(|groups| (96..=640).contains(&(groups * across * lanes))) {
+                for &rows in &bands {
+                    let line = (across * run - 1) * stride[1] + of.window[1];
+                    let own = Own { run, across, groups, rows, stages: 2 + 2 * stride[0], line, taps };
+                    all.extend(tile(own, bn, &work, request, dtype));
+                }
+            }
+        }
+    }
+    all.sort_by(|a, b| a.1.total_cmp(&b.1));
+    all.truncate(MOST_TILES);
+    all
+}
+
+/// How many words of one bank of shared memory a warp reads at once. Its lanes read consecutive words of so many strips, and
+/// the next run begins `apart` words behind.
+fn conflicts(lanes: usize, apart: usize) -> usize {
+    let mut words: Vec<usize> = (0..32).map(|lane| lane / lanes * apart + lane % lanes).collect();
+    words.sort_unstable();
+    words.dedup();
+    (0..32).map(|bank| words.iter().filter(|word| **word % 32 == bank).count()).max().unwrap_or(1)
+}
+
+/// A tile with its estimate, if a multiprocessor has room for it.
+fn tile(own: Own, bn: usize, work: &Work, request: &TileRequest<'_>, dtype: DType) -> Option<(Tile, f64)> {
+    let Own { run, across, groups, rows, line, .. } = own;
+    let (patches, strip) = (patches_of(request.operation)?, request.strip);
+    let q = patches.windows().grid[1];
+    let threads = (groups * across * (bn / strip)).next_multiple_of(32);
+    let memory: usize = own.memory(bn, dtype).iter().sum();
+    let by_memory = (request.target.shared_memory_per_block_opt_in() as usize + RESERVED) / (memory + RESERVED);
+    // The four parts of a multiprocessor have registers of their own.
+    let fits = |blocks: &usize| (threads * blocks).next_multiple_of(128) * work.registers().next_multiple_of(8) <= 65_536;
+    let min_blocks = (1..=by_memory.min(8)).rev().find(fits)?;
+    let tile = Tile { bm: groups * rows * q, bn, shape: own.shape(), threads, min_blocks };
+    let copies = (groups * line * bn * dtype.size()).div_ceil(16 * threads);
+    let lines = (rows - 1) * work.stride[0] + work.window[0];
+    let whole = groups * across * (bn / strip) == threads && across * run == q;
+    let [of_line, of_row] = work.slots(copies, whole);
+    let weights = 24 * (own.taps * bn).div_ceil(threads);
+    let slots = (lines * of_line + rows * of_row + weights) as f64;
+    // A block by itself, and several beside each other: their warps share four schedulers, and shared memory
+    // (`docs/measurements/0072-lines-in-shared-memory.md`).
+    let warps = threads / 32;
+    let reads = (lines * work.pixels() * conflicts(bn / strip, run * work.stride[1] * bn * dtype.size() / 4)) as f64;
+    let alone = 1.88 * slots + (lines * 370) as f64;
+    let beside = |blocks: usize| {
+        alone.max(1.063 * slots * (warps * blocks).div_ceil(4) as f64 + 0.1 * reads * (warps * blocks) as f64)
+    };
+    let blocks = tile.count(request.shape).div_ceil(request.gpu.multiprocessors as u64).max(1) as usize;
+    let compute = (blocks / min_blocks) as f64 * beside(min_blocks)
+        + if blocks.is_multiple_of(min_blocks) { 0.0 } else { beside(blocks % min_blocks) };
+    let starts = START + (blocks.div_ceil(min_blocks) - 1) as f64 * NEXT_START;
+    // Lines that two bands read come from the L2 cache.
+    let again = 1.0 + 2.75 * work.window[0].saturating_sub(work.stride[0]) as f64 / (rows * work.stride[0]) as f64;
+    let pieces = if bn * dtype.size() <= 32 { 1.04 } else { 1.0 };
+    let read = patches.image_pixels() * patches.convolution.measures().channels * dtype.size();
+    let written = request.shape.m * request.shape.n * dtype.size();
+    let memory = (read as f64 * again + written as f64) * pieces / (BYTES * request.gpu.multiprocessors as f64);
+    let large = 1.0 + 0.023 * threads.saturating_sub(256) as f64 / 256.0;
+    Some((tile, large * (compute.max(memory) + 0.32 * compute.min(memory) + starts)))
+}
+
+impl Rules for DepthwiseLines {
+    fn why_not(&self, asked: &Asked<'_>) -> Option<String> {
+        if !asked.target.has_cp_async_and_mma16() {
+            return Some(format!("{} has no cp.async", asked.target));
+        }
+        direct::is_part(asked).or_else(|| obstacle(asked.operation))
+    }
+
+    fn candidates(&self, request: &TileRequest<'_>) -> Vec<Tried> {
+        let Some(patches) = patches_of(request.operation) else { return Vec::new() };
+        let tiles = tiles(&patches, request).into_iter();
+        tiles.map(|(tile, time)| Tried { tile, obstacle: None, time: Some(time) }).collect()
+    }
+
+    fn broken_rule(&self, tile: &Tile, operation: Operation, alignment: [usize; 2], strip: usize) -> Option<&'static str> {
+        let Some(patches) = patches_of(operation) else { return Some("it is for convolutions and gradients of their images") };
+        let (Tile { bm, bn, threads, .. }, own, [p, q]) = (*tile, Own::of(tile), patches.windows().grid);
+        let Own { run, across, groups, rows, stages, line, taps } = own;
+        let (of, stride) = (patches.convolution.measures(), patches.windows().stride);
+        let reached = (across.saturating_mul(run).saturating_sub(1)).saturating_mul(stride[1]).saturating_add(of.window[1]);
+        first_broken(&[
+            (obstacle(operation).is_none(), "each channel has a filter, and its windows move without gaps"),
+            (alignment[0] >= 4, "a pixel's channels begin at words"),
+            (bn >= 8 && bn.is_multiple_of(8) && bn.is_multiple_of(strip), "strips divide the columns, a multiple of eight"),
+            (threads.is_multiple_of(32) && (32..=1024).contains(&threads), "a block has whole warps, up to 32"),
+            (
+                groups.saturating_mul(across).saturating_mul(bn / strip.max(1)) <= threads,
+                "a thread has one strip of one run",
+            ),
+            (run <= 16 && across.saturating_mul(run) >= q, "runs cover a row of output pixels"),
+            (rows > 0 && p.is_multiple_of(rows), "bands divide the rows of an image"),
+            (groups.saturating_mul(rows).saturating_mul(q) == bm, "a tile's rows are those of its bands"),
+            ((2..=16).contains(&stages), "a ring has 2 to 16 lines"),
+            (line == reached, "a line holds the windows of all runs"),
+            (taps == patches.convolution.taps(), "taps are those of the convolution's window"),
+        ])
+    }
+
+    /// Sums of columns take lanes that are a power of two.
+    fn fit(&self, tile: &Tile, request: &TileRequest<'_>) -> Result<Tile, Reason> {
+        if !request.program.reductions.is_empty() && !(tile.bn / request.strip).is_power_of_two() {
+            return Err("reductions take strips whose number is a power of two".to_owned().into());
+        }
+        request.passes(0).map(|()| *tile)
+    }
+
+    fn numbers(&self, tile: &Tile) -> Vec<usize> {
+        let Own { run, across, groups, rows, stages, line, taps } = Own::of(tile);
+        vec![tile.bn, run, across, groups, rows, stages, line, taps]
+    }
+
+    fn constants(&self, tile: &Tile, _: bool) -> Vec<Number> {
+        let Own { run, across, groups, rows, stages, line, .. } = Own::of(tile);
+        vec![("RUN", run), ("ACROSS", across), ("GROUPS", groups), ("ROWS", rows), ("STAGES", stages), ("LINE", line)]
+    }
+
+    fn words(&self, tile: &Tile) -> String {
+        let Own { run, groups, rows, stages, .. } = Own::of(tile);
+        let bands = if groups == 1 { "a band".to_owned() } else { format!("{groups} bands") };
+        format!(" of {bands} of {rows} rows, {} threads, {run} pixels each, {stages} stages", tile.threads)
+    }
+
+    /// Threads hold all weights of their channels.
+    fn widest_strip(&self) -> usize {
+        2
+    }
+
+    /// Tiles side by side read pieces of the same lines of the cache.
+    fn raster(&self, _: &Tile, _: Shape, _: Operation) -> Option<i32> {
+        Some(1)
+    }
+
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only what runs kernels orders tiles"))]
+    fn shares_operands(&self) -> bool {
+        false
+    }
+
+    fn price(&self, of: &Priced<'_>) -> Price {
+        let Copied { tile, operation, strip, .. } = of.copied;
+        let work = patches_of(operation).map(|patches| Work::of(&patches, operation, [Own::of(tile).run, strip]));
+        let [widened, products] = work.map_or([0; 2], |work| work.seen());
+        let kernel = 150.0 + 0.12 * (widened * of.widening(0)) as f64 + 0.9 * products as f64;
+        Price { kernel, thousand: 184.0, load: 0.0, store: 66.9, reduction: 165.0, sum: 0.0 }
+    }
+
+    fn memory(&self, tile: &Tile, dtype: DType) -> [usize; 2] {
+        [Own::of(tile).memory(tile.bn, dtype).into_iter().fold(0, usize::saturating_add), 0]
+    }
+
+    fn registers(&self, tile: &Tile, operation: Operation, strip: usize) -> usize {
+        let Some(patches) = patches_of(operation) else { return 32 };
+        Work::of(&patches, operation, [Own::of(tile).run, strip]).registers()
+    }
+
+    /// A thread goes from run to run. Four columns are the most of a visit.
+    fn accumulators(&self, tile: &Tile) -> usize {
+        Own::of(tile).run * 4
+    }
+
+    fn copies(&self, of: &Copied<'_>) -> Copies {
+        Copies { limited: false, ..Copies::of_visits(of.strip, Own::of(of.tile).run) }
+    }
+
+    fn takes_any_channels(&self) -> bool {
+        true
+    }
+
+    fn patch_constants(&self, operation: Operation) -> Vec<Number> {
+        let stride = operation.patches().map(|patches| ("STRIDE_Y", patches.windows().stride[0]));
+        direct::window(operation).into_iter().chain(stride).collect()
+    }
+}
