@@ -51,7 +51,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if hopper and residues %}{% include "prelude/staging_rows.cuh" %}{% endif -%}
 {% if calls and monoids_call %}{% include "epilogue/calls.cuh" %}{% endif -%}
 {% if reductions %}{% include "prelude/monoids.cuh" %}{% if doubles %}{% include "prelude/monoids_of_doubles.cuh" %}{% endif %}
-{% include "prelude/reduce.cuh" %}
+{% include "prelude/reduce.cuh" %}{% if shares_fixup %}{% include "prelude/pieces.cuh" %}{% endif %}
 {% include "epilogue/monoids.cuh" %}{% endif -%}
 {% if shared_sums and not reductions %}{% include "prelude/lanes.cuh" %}{% endif -%}
 {% if mainloop == "rows" or stages %}{% if not reductions %}{% include "prelude/monoids.cuh" %}{# -#}

@@ -1088,6 +1088,38 @@ fn rows_that_are_reduced_first() {
     run(&jobs);
 }
 
+/// Sums over M of many rows, whose fix-up blocks share, in states of one word to three, and without a spill.
+#[test]
+fn sums_over_many_rows() {
+    let mut jobs = Vec::new();
+    for d in [F16, BF16, F32] {
+        let norm = recipes::layer_norm(recipes::Norm { weights: Some(d), residual: None }, d).unwrap();
+        let wrt = Wrt::accumulator().and("weight").and("bias").detached("mean").detached("rstd");
+        let gradients = norm.backward(wrt).unwrap().backward().clone();
+        let sums = Epilogue::build(|e| {
+            let y = e.acc() - e.acc().mean_over(N);
+            e.store("d", y, d);
+            e.reduce("exponentials", y, Monoid::LogSumExp, F32.over(N));
+            e.reduce("variance", y, monoids::variance(), F32.over(N).batched());
+            e.reduce("onto", y, Monoid::Sum.accumulate(), F32.over(N));
+            e.reduce("any", y, Monoid::Sum.atomic(), F32.over(N).batched());
+            e.reduce("all", y, Monoid::AbsMax, F32.pointer());
+        });
+        for (name, epilogue, lengths) in [("gradients", gradients, [128, 1024, 4096]), ("sums", sums.unwrap(), [120, 500, 1000])]
+        {
+            for n in lengths {
+                let (gemm, shape) = (Gemm::pointwise(d, Order::RowMajor, &epilogue), Shape::matrix((1 << 24) / n, n));
+                for target in TARGETS {
+                    let plan = gemm.kernel_plan(target, 132, shape).unwrap();
+                    assert!(plan.helpers > 1, "{}", plan.explain());
+                    jobs.push(job(format!("{name} {d} of {n}"), gemm.clone(), shape, target));
+                }
+            }
+        }
+    }
+    run(&jobs);
+}
+
 /// Where ptxas finds no registers for the elements of a strip side by side, they are computed one after the other.
 #[test]
 fn what_ptxas_gives_up_on_is_computed_in_a_loop() {

@@ -3,7 +3,9 @@
 use super::printer::Printer;
 use super::{Constant, monoids, param};
 use crate::ir::axes::{Axes, L, M, N};
-use crate::plan::{FieldValue, KernelPlan, NOTE_BYTES, PlannedReduction, SharedRegion, Unit, lies_along_columns, sets};
+use crate::plan::{
+    FieldValue, KernelPlan, NOTE_BYTES, PlannedReduction, SharedRegion, Unit, lies_along_columns, sets, shares_fixup,
+};
 use serde::Serialize;
 
 /// A reduction.
@@ -29,6 +31,8 @@ pub(super) struct Reduction {
     parts_at: usize,
     /// Whether slices are added up as they arrive.
     added: bool,
+    /// Whether units share its fix-up.
+    shared: bool,
     /// The workspace.
     partials: String,
     /// The result.
@@ -52,6 +56,8 @@ pub(super) struct Block {
     cuda_type: String,
     /// The counters of arrivals.
     arrivals: String,
+    /// Whether units share the fix-up.
+    shared: bool,
 }
 
 fn reductions(plan: &KernelPlan, printer: &Printer) -> Vec<Reduction> {
@@ -74,6 +80,7 @@ fn reductions(plan: &KernelPlan, printer: &Printer) -> Vec<Reduction> {
             total: reduce.is_total(&plan.tile),
             parts_at: parts.at[index],
             added: reduce.adds_as_they_arrive(&plan.tile),
+            shared: shares_fixup(axes, plan.helpers),
             partials: param(FieldValue::Partials(index)),
             result_type: format!("Result<{}, {along_columns}, {accumulate}>", operand.dtype.cuda()),
             base: printer.base(*argument, *operand),
@@ -93,6 +100,7 @@ fn blocks(plan: &KernelPlan) -> Vec<Block> {
         name: format!("block{index}"),
         cuda_type: block_type(axes),
         arrivals: param(FieldValue::Arrivals(index)),
+        shared: shares_fixup(axes, plan.helpers),
     };
     let totals =
         |axes: Axes| plan.program.reductions.iter().any(|reduce| reduce.operand.axes == axes && reduce.is_total(&plan.tile));
@@ -127,7 +135,8 @@ pub(super) fn constants(plan: &KernelPlan) -> Vec<Constant> {
         ("AT_PARTS", at),
         ("NOTE_BYTES", NOTE_BYTES),
     ];
-    list.into_iter().map(|(name, value)| Constant { name, value }).collect()
+    let helpers = (plan.helpers > 0).then_some(("HELPERS", plan.helpers));
+    list.into_iter().chain(helpers).map(|(name, value)| Constant { name, value }).collect()
 }
 
 /// All that a kernel reduces.
@@ -141,6 +150,8 @@ pub(super) struct Reduced {
     /// The counter of the consumers that have published their totals.
     total_arrivals: Option<String>,
     blocks: Vec<Block>,
+    /// Whether units share the fix-up of some of them.
+    shares_fixup: bool,
 }
 
 impl Reduced {
@@ -153,6 +164,7 @@ impl Reduced {
             totals: plan.program.reductions.iter().any(is_total),
             total_arrivals: total_arrivals(plan),
             blocks: blocks(plan),
+            shares_fixup: plan.helpers > 0,
         }
     }
 }

@@ -29,6 +29,8 @@ pub(super) static ALL: &[(&str, &str)] = templates![
     "prelude/lanes.cuh",
     "prelude/fold_lanes.cuh",
     "prelude/reduce.cuh",
+    "prelude/fixup_turn.cuh",
+    "prelude/pieces.cuh",
     "prelude/rows.cuh",
     "prelude/groups.cuh",
     "prelude/cluster.cuh",

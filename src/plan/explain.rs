@@ -200,6 +200,13 @@ impl KernelPlan {
                 self.tile.unit(self.strip).threads,
             );
         }
+        if self.helpers > 0 {
+            let _ = writeln!(
+                out,
+                "fix-up        of sums over M, shared by the last block to arrive and up to {} that wait for it",
+                self.helpers
+            );
+        }
         for OperandSum { side, operand, .. } in &self.program.sums {
             let over = if operand.axes.contains(L) { "K" } else { "K and the batch" };
             let _ = writeln!(

@@ -76,6 +76,12 @@ pub struct KernelPlan {
     /// Whether the blocks of a persistent kernel run in lockstep: they wait for each other between tiles, so that
     /// memory is read once for all of them.
     pub lockstep: bool,
+    /// Units that wait for the others of their block of sums over M, to share its fix-up; 0 if the last unit to arrive does it
+    /// alone.
+    pub helpers: usize,
+    /// The extents that it was made for, as the kernel sees them.
+    #[serde(skip)]
+    pub extents: Shape,
     /// Whether edge tiles are shifted: the last tiles of rows and columns end where the output does, and overlap the
     /// tiles before them.
     pub shifted_edges: bool,
@@ -200,10 +206,10 @@ impl KernelPlan {
     /// The device memory that reductions need for launches on a shape.
     pub fn workspace(&self, shape: Shape) -> Workspace {
         let blocks = self.grid(shape).map_or(usize::MAX, |[blocks, ..]| blocks as usize);
-        let &KernelPlan { ref program, ref tile, strip, lockstep, operation, .. } = self;
+        let &KernelPlan { ref program, ref tile, strip, lockstep, operation, helpers, .. } = self;
         let (shape, rules) = (self.seen(shape), tile.rules());
         let shared_sums = rules.shares_sums().then(|| rules.shared_sums(tile, operation, shape));
-        Workspace::of(&Publishing { program, tile, strip, shape, blocks, lockstep, shared_sums })
+        Workspace::of(&Publishing { program, tile, strip, shape, blocks, lockstep, shared_sums, helpers })
     }
 
     /// Whether threads widen rows that they hold again for each stage.

@@ -27,6 +27,7 @@ mod verdict;
 pub use crate::pass::Interim;
 pub use choice::{Choice, UnknownTile};
 pub use code::Code;
+pub(crate) use epilogue::fixup::shares_fixup;
 pub(crate) use epilogue::operand_sums::MOST_PARTS;
 pub use epilogue::operand_sums::OperandSum;
 pub use epilogue::program::{Instr, InstrKind, Phase, Program, Store};

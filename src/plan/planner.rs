@@ -8,6 +8,8 @@ use crate::ir::Order;
 use crate::pass;
 use crate::plan::choose;
 use crate::plan::code::Copied;
+use crate::plan::epilogue::fixup;
+use crate::plan::epilogue::reduce::Extents;
 use crate::plan::mainloop::patches;
 use crate::plan::mainloop::sm90a::staging::MOST_CHUNK;
 use crate::plan::mainloop::sm90a::{edges, few_rows, l2};
@@ -260,6 +262,7 @@ impl Seen {
         let (rules, reduces) = (mainloop.rules(), problem.reduces);
         let (staging, params) = stage(&tile, operation, &argument_runs, &program, self.params, target, MOST_CHUNK);
         let strip = staging.as_ref().map_or(self.strip, |s| s.strip);
+        let helpers = fixup::helpers(&program, &tile, &Extents::of(&tile, strip, shape), gpu);
         let hidden = staging.is_some() && repack.is_none() && constant == [false; 2];
         KernelPlan {
             target,
@@ -288,6 +291,8 @@ impl Seen {
             staging,
             params,
             lockstep: self.lockstep,
+            helpers,
+            extents: shape,
             backwards: false,
             shifted_edges: self.shifted_edges,
             // With copies before the kernel, an early start cost up to 15 %.
@@ -357,6 +362,7 @@ impl KernelPlan {
         let (strip, program, fast_math) = (self.strip, &self.program, self.fast_math);
         self.code = Code::of(Copied { tile: &tile, operation, strip, program, fast_math });
         self.scores = self.scores.take().map(|scores| scores.on(&tile, self.fast_math));
+        self.helpers = fixup::helpers(&self.program, &tile, &Extents::of(&tile, strip, self.extents), self.gpu);
         (self.tile, self.raster, self.staging, self.params) = (tile, raster, staging, params);
     }
 

@@ -103,7 +103,7 @@ DEVICE u32 epilogue_arrive(const Params& p, const TileOrigin& unit) {
 // Writes the results of the blocks that are complete. A persistent kernel calls this from several places, so it is not inlined.
 {% if hopper %}__device__ __noinline__{% else %}DEVICE{% endif %} {# -#}
 void epilogue_fixup(const Params& p, const TileValues& t, const TileOrigin& unit, u32 last) {
-{% for r in reductions %}{% if not r.total %}    if (last >> {{ r.block_index }} & 1) // {{ r.node }}
+{% for r in reductions %}{% if not r.total and not r.shared %}    if (last >> {{ r.block_index }} & 1) // {{ r.node }}
         fixup<{{ r.monoid }}, {{ r.added }}>(p, {{ r.block_type }}(p, unit.row, unit.column, t.batch), {{ r.partials }}, {# -#}
                                              {{ r.result_type }}{ {{ r.base }}, {{ r.ld }}});
 {% endif %}{% endfor %}}
@@ -125,14 +125,31 @@ DEVICE void epilogue_fixup_late(const Params& p, u32 first, u32 step) {
             epilogue_fixup(p, epilogue_begin(p, unit.batch), unit, *last);
         }
 {% endfor %}}
-{% else %}DEVICE void epilogue_end(const Params& p, const TileValues& t, const TileOrigin& unit) {
+{% else %}{% if shares_fixup %}// Takes a part in the fix-ups that units share.
+DEVICE void epilogue_share(const Params& p, const TileValues& t, const TileOrigin& unit, u32 last) {
+    if (unit.row >= p.m || unit.column >= p.n) return;
+{% for block in blocks %}{% if block.shared %}    {
+        const {{ block.type }} block(p, unit.row, unit.column, t.batch);
+        constexpr int PIECES = 0{% for r in reductions %}{% if r.block_index == block.index %} {# -#}
+            + pieces<{{ r.monoid }}, {{ r.added }}, {{ block.type }}>(){% endif %}{% endfor %};
+        share_fixup<PIECES>(block, {{ block.arrivals }}, last >> {{ block.index }} & 1, [&](int piece) {
+{% for r in reductions %}{% if r.block_index == block.index %}            if (piece >= 0) // {{ r.node }}
+                fixup<{{ r.monoid }}, {{ r.added }}>({# -#}
+                    p, block, {{ r.partials }}, {{ r.result_type }}{ {{ r.base }}, {{ r.ld }}}, piece, piece + 1);
+            piece -= pieces<{{ r.monoid }}, {{ r.added }}, {{ block.type }}>();
+{% endif %}{% endfor %}        });
+    }
+{% endif %}{% endfor %}}
+
+{% endif %}DEVICE void epilogue_end(const Params& p, const TileValues& t, const TileOrigin& unit) {
     epilogue_publish(p, t, unit);
     sync_unit();
     u32* const last = unit_memory<u32>(0);
     if (thread_of_unit() == 0) *last = epilogue_arrive(p, unit);
     sync_unit();
     epilogue_fixup(p, t, unit, *last);
-}
+{% if shares_fixup %}    epilogue_share(p, t, unit, *last);
+{% endif %}}
 {% endif %}{% endif -%}
 {% else %}DEVICE void epilogue_row_end(const Params& p, const TileValues& t, RowValues& r, const Strip& s) {}
 DEVICE void epilogue_column_end(const Params& p, const TileValues& t, ColumnValues& c, const Strip& s) {}

@@ -168,8 +168,9 @@ template <class T, bool ROW_MAJOR, bool ACCUMULATES> struct Result {
 // that end earlier for some threads, ptxas may assume that a warp has diverged, also in all later code of the loop around them.
 DEVICE constexpr int turns(int count) { return (count + UNIT_THREADS - 1) / UNIT_THREADS; }
 // How many lanes of a warp share each of `count` items, so that all of a unit's threads are busy.
-DEVICE constexpr int sharers_of(int count) {
-    int sharers = 1;
+{% if shares_fixup %}// At least eight: then there are many pieces, and they are still whole sectors of memory.
+{% endif %}DEVICE constexpr int sharers_of(int count) {
+    int sharers = {% if shares_fixup %}8{% else %}1{% endif %};
     while (sharers < 32 && UNIT_THREADS / (2 * sharers) >= count) sharers *= 2;
     return sharers;
 }
@@ -245,25 +246,23 @@ DEVICE void combine_slices(typename M::State (&s)[N], const B& block, const type
     }
 }
 // Writes the result of a block whose units have all published; called by the last of them.
-template <class M, bool ADDED, class B, class R>
-DEVICE void fixup(const Params& p, const B& block, void* workspace, const R& result) {
+{% if shares_fixup %}// Units that share it call this for turns of their own.
+{% endif %}template <class M, bool ADDED, class B, class R>
+DEVICE void fixup(const Params& p, const B& block, void* workspace, const R& result{# -#}
+                  {% if shares_fixup %}, int first = 0, int end = 0x7fffffff{% endif %}) {
     typename M::State* const slices = static_cast<typename M::State*>(workspace) + i64(block.number) * B::ELEMENTS;
     const int thread = thread_of_unit();
     if constexpr (ADDED) {
         // Reading resets the sums for the next launch.
 #pragma unroll 1
-        for (int turn = 0; turn < turns(B::ELEMENTS); ++turn) {
+        for (int turn = {% if shares_fixup %}first; turn < end && {% else %}0; {% endif %}turn < turns(B::ELEMENTS); ++turn) {
             const int element = turn * UNIT_THREADS + thread;
             if (element < B::ELEMENTS) result.template write<M>(p, block, element, atomicExch(slices + element, M::identity()));
         }
     } else {
-        // Each thread has N elements, of 16 bytes if these divide the block. SHARERS lanes of a warp share them, each with a
-        // part of the slices.
-        constexpr int WORDS = sizeof(typename M::State) / 4, SIZE = B::ELEMENTS * WORDS;
-        constexpr int N = WORDS > 2 ? 1 : SIZE % 4 == 0 ? 4 / WORDS : SIZE % 2 == 0 ? 2 / WORDS : 1;
-        constexpr int SHARERS = sharers_of(B::ELEMENTS / N), LANES = 32 / SHARERS;
-#pragma unroll 1
-        for (int turn = 0; turn < turns(B::ELEMENTS / N * SHARERS); ++turn) {
+{% include "prelude/fixup_turn.cuh" %}#pragma unroll 1
+        for (int turn = {% if shares_fixup %}first; turn < end && {% else %}0; {% endif %}{# -#}
+             turn < turns(B::ELEMENTS / N * SHARERS); ++turn) {
             const int element = (turn * (UNIT_THREADS / SHARERS) + thread / 32 * LANES + thread % LANES) * N;
             typename M::State s[N];
             combine_slices<M, SHARERS>(s, block, slices + (element < B::ELEMENTS ? element : 0), thread % 32 / LANES);

@@ -7,6 +7,8 @@
 
 mod eight_bits;
 mod fast;
+#[path = "../support/monoids.rs"]
+mod monoids;
 mod program;
 mod rows;
 mod widen;

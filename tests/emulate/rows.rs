@@ -1,10 +1,11 @@
 //! Kernels that use what their rows come to: short rows and long ones, held and read again, transposed, with vectors,
 //! masks and sums.
 
-use super::{Case, shapes};
+use super::{Case, monoids, shapes};
 use postlude::build::recipes::{self, Mask, Norm};
 use postlude::plan::{Mainloop, Tile, TileShape};
 use postlude::prelude::*;
+use postlude::target::Target;
 
 /// One element to a few hundred, several rows and one, rows that end inside of a strip, and whole tiles.
 fn rows() -> Vec<Shape> {
@@ -64,6 +65,23 @@ fn sinks() -> Result<Epilogue, postlude::Diagnostics> {
         e.reduce("rows", y * y, Monoid::Sum, F32.over(M).batched());
         e.reduce("all", y, Monoid::AbsMax, F32.pointer());
         e.bincount("counts", e.column() % 5 - e.row());
+    })
+}
+
+/// Sums over M of every size of state, some of each entry, beside others.
+fn many_sinks() -> Result<Epilogue, postlude::Diagnostics> {
+    Epilogue::build(|e| {
+        let y = e.acc() * e.load("weight", F32.over(N)) - e.acc().mean_over(N);
+        e.store("d", y, F32);
+        e.reduce("columns", y, Monoid::Sum, F32.over(N));
+        e.reduce("largest", y, Monoid::Max, F32.over(N).batched());
+        e.reduce("exponentials", y, Monoid::LogSumExp, F32.over(N));
+        e.reduce("first", e.acc(), Monoid::ArgMax, I32.over(N));
+        e.reduce("variance", y, monoids::variance(), F32.over(N));
+        e.reduce("onto", y, Monoid::Sum.accumulate(), F32.over(N));
+        e.reduce("any", y, Monoid::Sum.atomic(), F32.over(N).batched());
+        e.reduce("rows", y * y, Monoid::Sum, F32.over(M).batched());
+        e.reduce("all", y, Monoid::AbsMax, F32.pointer());
     })
 }
 
@@ -203,6 +221,17 @@ fn in_threes(case: Case) -> Case {
     Case { gemm: case.gemm.tile(tile), shapes: shapes.into(), ..case }
 }
 
+/// The same with so many tiles that blocks share the fix-up: whole tiles and a part of one, and entries.
+fn shared(case: Case) -> Case {
+    let mut shapes = shapes(&[(520, 512, 0), (517, 509, 0)]);
+    shapes.push(Shape::matrix(519, 300).batched(2));
+    for shape in &shapes {
+        let plan = case.gemm.kernel_plan(Target::SM_80, 108, *shape).unwrap();
+        assert_eq!(plan.helpers, 108 / shape.batch, "{}", plan.explain());
+    }
+    Case { shapes, ..case }
+}
+
 pub fn all() -> Vec<Case> {
     let norm = |weights, residual| Norm { weights, residual };
     let row = Order::RowMajor;
@@ -267,5 +296,6 @@ pub fn all() -> Vec<Case> {
         on(case("", F32, row, monoids(), 2e-4), "stages_again", again),
         on(case("", F32, row, sinks(), 2e-5), "stages_sinks_again", again),
         on(case("", F32, row, sinks(), 2e-5), "stages_sinks_ahead", ahead),
+        shared(on(case("", F32, row, many_sinks(), 2e-5), "stages_sinks_shared", [64, 64, 64 * 4 * 2, 64 * 4 * 2, 1, 8])),
     ]
 }

@@ -25,6 +25,7 @@ mod doubles;
 mod eight_bits;
 mod few;
 mod files;
+mod fixups;
 mod gathers;
 mod gemv;
 mod gradients;

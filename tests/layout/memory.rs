@@ -202,7 +202,9 @@ pub fn workspace(plan: &KernelPlan, asked: Shape) {
         let axes = reduction.operand.axes;
         let (blocks, slices, elements) = of(axes);
         if !sets.contains(&axes) {
-            let counters = || region(format!("counters of {axes:?}"), workspace.arrivals[sets.len()], 4 * blocks);
+            // Units that share a fix-up also count its pieces, and who has left.
+            let each = if plan.helpers > 0 && axes.without(L) == N { 12 } else { 4 };
+            let counters = || region(format!("counters of {axes:?}"), workspace.arrivals[sets.len()], each * blocks);
             regions.extend((slices > 1 || total(axes).is_some()).then(counters));
             sets.push(axes);
         }

@@ -305,6 +305,47 @@ fn rows_keep_threads_where_registers_run_out() {
     assert_eq!(sizes(&asked), [256, 1], "a tile that was asked for stays");
 }
 
+/// Where many tiles leave large slices of sums over M, blocks share what is left to do with them.
+#[test]
+fn sums_over_many_rows_have_helpers() {
+    let norm = recipes::layer_norm(recipes::Norm { weights: Some(F16), residual: None }, F16).unwrap();
+    let plan = |wrt: Wrt, shape: Shape| {
+        let pair = norm.backward(wrt.detached("mean").detached("rstd")).unwrap();
+        let gemm = Gemm::pointwise(F16, Order::RowMajor, pair.backward());
+        gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap()
+    };
+    let all = || Wrt::accumulator().and("weight").and("bias");
+    let large = Shape::matrix(16_384, 4096);
+    let shared = plan(all(), large);
+    let text = shared.source().unwrap().text().to_owned();
+    assert!(shared.helpers == 132 && text.contains("HELPERS = 132") && text.contains("share_fixup"), "{}", shared.explain());
+    assert!(shared.explain().contains("shared by the last block to arrive and up to 132 that wait"), "{}", shared.explain());
+    let mut alone = shared.clone();
+    alone.helpers = 0;
+    assert!(!alone.explain().contains("fix-up") && !alone.source().unwrap().text().contains("share_fixup"));
+    // Few slices, small ones, and none.
+    for (wrt, shape) in [(all(), Shape::matrix(32, 4096)), (all(), Shape::matrix(4096, 8)), (Wrt::accumulator(), large)] {
+        let plan = plan(wrt, shape);
+        assert!(plan.helpers == 0 && !plan.source().unwrap().text().contains("share_fixup"), "{}", plan.explain());
+    }
+    // Each block of the result has helpers of its own, and three counters.
+    let entries = Epilogue::build(|e| {
+        let y = e.acc() - e.acc().mean_over(N);
+        e.store("d", y, F16);
+        e.reduce("sums", y, Monoid::Sum, F32.over(N).batched());
+        e.reduce("rows", y, Monoid::Sum, F32.over(M).batched());
+    });
+    let gemm = Gemm::pointwise(F16, Order::RowMajor, &entries.unwrap());
+    let shape = Shape::matrix(2000, 4096).batched(3);
+    let plan = gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap();
+    assert_eq!(plan.helpers, 44, "{}", plan.explain());
+    let slices = 2000usize.div_ceil(plan.tile.bm);
+    assert_eq!(plan.workspace(shape).bytes, 256 + 3 * slices * plan.tile.bn * 4, "{}", plan.explain());
+    // A tile that is asked for, or that a plan falls back on, has its own.
+    let other = shared.choice.candidates().map(|(tile, raster)| shared.with_tile(tile, raster, "").unwrap());
+    assert!(other.map(|plan| plan.helpers).all(|helpers| helpers == 132));
+}
+
 /// Each monoid of a program is one struct of the kernel, which its reductions name.
 #[test]
 fn monoids_of_a_program_have_a_struct_each() {

@@ -1,5 +1,6 @@
 //! The epilogue of a plan: its values, placed in phases, its reductions, and the sums of operands beside it.
 
+pub(super) mod fixup;
 pub(super) mod operand_sums;
 pub(super) mod program;
 pub(super) mod reduce;

@@ -13,6 +13,8 @@
 //! The counters of arrivals wrap, so memory that is zeroed once serves every launch. A unit that shares its block with
 //! no other writes the block itself.
 //!
+//! Where many units leave a slice for every column, the last ones to arrive share the fix-up: see `fixup`.
+//!
 //! On Hopper a result with a single element is a *total*: a consumer combines all of its tiles in shared memory, and
 //! publishes once, when it has no further tile. Its slices are counted by consumer, not by tile. Beside results that are
 //! published tile by tile it is published like them, since both would use the same notes in shared memory.
@@ -22,9 +24,10 @@
 //! would have the fix-up to do as well.
 
 use crate::dtype::ValueType;
-use crate::ir::axes::{Axes, M, N};
+use crate::ir::axes::{Axes, L, M, N};
 use crate::ir::{Monoid, Operand};
 use crate::plan::Tile;
+use crate::problem::Shape;
 use serde::Serialize;
 
 /// One reduction.
@@ -117,6 +120,36 @@ pub(crate) fn sets(reductions: &[PlannedReduction]) -> Vec<Axes> {
         }
     }
     sets
+}
+
+/// The units of a problem along each axis, and how far one extends.
+pub(in crate::plan) struct Extents([(Axes, usize, usize); 3]);
+
+impl Extents {
+    /// Those of a tile's units.
+    pub fn of(tile: &Tile, strip: usize, shape: Shape) -> Extents {
+        let rows = tile.unit(strip).rows;
+        Extents([(M, shape.m.div_ceil(rows), rows), (N, shape.n.div_ceil(tile.bn), tile.bn), (L, shape.batch, 1)])
+    }
+
+    /// Blocks of a result that varies along some axes.
+    pub fn blocks(&self, axes: Axes) -> usize {
+        self.product(|(axis, count, _)| if axes.contains(axis) { count } else { 1 })
+    }
+
+    /// Units that share one of them.
+    pub fn slices(&self, axes: Axes) -> usize {
+        self.product(|(axis, count, _)| if axes.contains(axis) { 1 } else { count })
+    }
+
+    /// Elements of one of them.
+    pub fn elements(&self, axes: Axes) -> usize {
+        self.product(|(axis, _, extent)| if axes.contains(axis) { extent } else { 1 })
+    }
+
+    fn product(&self, of: impl Fn((Axes, usize, usize)) -> usize) -> usize {
+        self.0.into_iter().map(of).fold(1, usize::saturating_mul)
+    }
 }
 
 impl Unit {

@@ -1,7 +1,8 @@
 //! The workspace: device memory in which units leave partial results.
 
-use super::reduce::sets;
-use crate::ir::axes::{Axes, L, M, N};
+use super::fixup::{COUNTERS, shares_fixup};
+use super::reduce::{Extents, sets};
+use crate::ir::axes::Axes;
 use crate::plan::{Program, Tile};
 use crate::problem::Shape;
 use serde::Serialize;
@@ -22,6 +23,8 @@ pub(in crate::plan) struct Publishing<'p> {
     pub lockstep: bool,
     /// Bytes of counters and sums, if blocks share K.
     pub shared_sums: Option<[usize; 2]>,
+    /// Units that wait to share a fix-up.
+    pub helpers: usize,
 }
 
 /// Device memory of a plan, in which units leave partial results and count arrivals. It is zero before the first
@@ -39,19 +42,14 @@ pub struct Workspace {
 impl Workspace {
     /// The workspace of launches.
     pub(in crate::plan) fn of(of: &Publishing<'_>) -> Workspace {
-        let &Publishing { program, tile, strip, shape, blocks: blocks_launched, lockstep, shared_sums } = of;
-        let reductions = &program.reductions;
-        let rows = tile.unit(strip).rows;
-        let units = [(M, shape.m.div_ceil(rows), rows), (N, shape.n.div_ceil(tile.bn), tile.bn), (L, shape.batch, 1)];
-        let product = |of: &dyn Fn(&(Axes, usize, usize)) -> usize| units.iter().map(of).fold(1usize, usize::saturating_mul);
-        let blocks = |axes: Axes| product(&|(axis, count, _)| if axes.contains(*axis) { *count } else { 1 });
+        let &Publishing { program, tile, strip, shape, blocks: blocks_launched, lockstep, shared_sums, helpers } = of;
+        let (reductions, extents) = (&program.reductions, Extents::of(tile, strip, shape));
         let totals = |axes: Axes| reductions.iter().any(|reduction| reduction.operand.axes == axes && reduction.is_total(tile));
         let slices = |axes: Axes| match tile.rules().publishers(tile) {
             // Each consumer of a launch publishes a total.
             Some(consumers) if totals(axes) => blocks_launched.saturating_mul(consumers),
-            _ => product(&|(axis, count, _)| if axes.contains(*axis) { 1 } else { *count }),
+            _ => extents.slices(axes),
         };
-        let elements = |axes: Axes| product(&|(axis, _, extent)| if axes.contains(*axis) { *extent } else { 1 });
         let mut end = if lockstep { PROGRESS_BYTES } else { 0 };
         // A unit without company writes its block itself, but a total.
         let mut place = |axes: Axes, bytes: usize| {
@@ -61,11 +59,13 @@ impl Workspace {
             }
             at
         };
-        let arrivals: Vec<usize> = sets(reductions).into_iter().map(|axes| place(axes, blocks(axes).saturating_mul(4))).collect();
+        let counters =
+            |axes: Axes| extents.blocks(axes).saturating_mul(if shares_fixup(axes, helpers) { 4 * COUNTERS } else { 4 });
+        let arrivals: Vec<usize> = sets(reductions).into_iter().map(|axes| place(axes, counters(axes))).collect();
         let partials = reductions.iter().map(|reduction| {
             let axes = reduction.operand.axes;
             let slices = if reduction.adds_as_they_arrive(tile) { 1 } else { slices(axes) };
-            let states = slices.saturating_mul(blocks(axes)).saturating_mul(elements(axes));
+            let states = slices.saturating_mul(extents.blocks(axes)).saturating_mul(extents.elements(axes));
             place(axes, states.saturating_mul(reduction.state_bytes()))
         });
         let (mut partials, mut arrivals) = (partials.collect::<Vec<usize>>(), arrivals);

@@ -224,6 +224,10 @@ impl Rules for Rows {
         false
     }
 
+    fn shares_fixups(&self) -> bool {
+        true
+    }
+
     fn reads_of_rows(&self, tile: &Tile, stages: usize) -> String {
         match (tile.holds_rows(), tile.is_whole()) {
             (true, false) if blocks(tile) > 1 => {

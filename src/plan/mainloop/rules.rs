@@ -185,6 +185,11 @@ pub(in crate::plan) trait Rules: Sync {
         [0; 2]
     }
 
+    /// Whether each block has one tile, and may wait behind it to share the fix-up of sums over M.
+    fn shares_fixups(&self) -> bool {
+        false
+    }
+
     /// Whether it computes attentions, and nothing else.
     fn attends(&self) -> bool {
         false
