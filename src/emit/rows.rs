@@ -97,6 +97,8 @@ pub(super) struct Rows {
     holds_rows: bool,
     /// Whether they widen it again for each stage.
     renews: bool,
+    /// Whether they keep sums over M in shared memory from row to row.
+    keeps_sums: bool,
     /// Whether anything is reduced over all rows and columns before the visit.
     whole: bool,
     /// Whether a tile has a band of columns, instead of all.
@@ -108,7 +110,7 @@ impl Rows {
         let stages = stages(plan, printer);
         let whole = stages.iter().any(|stage| stage.whole);
         let [row_stores, strip_stores] = [true, false].map(|with_rows| stores(plan, printer, with_rows));
-        let [holds_rows, renews] = [plan.tile.holds_rows(), plan.renews_rows()];
-        Rows { stages, row_stores, strip_stores, holds_rows, renews, whole, bands: plan.program.band.is_some() }
+        let [holds_rows, renews, keeps_sums] = [plan.tile.holds_rows(), plan.renews_rows(), plan.keeps_sums()];
+        Rows { stages, row_stores, strip_stores, holds_rows, renews, keeps_sums, whole, bands: plan.program.band.is_some() }
     }
 }

@@ -196,8 +196,9 @@ impl KernelPlan {
             let _ = writeln!(
                 out,
                 "reductions    {count}, of which {arriving} add up as tiles arrive{totals}, the others in the tiles' \
-                 order; {bytes} bytes of shared memory for each unit of {} threads",
+                 order; {bytes} bytes of shared memory for each unit of {} threads{}",
                 self.tile.unit(self.strip).threads,
+                if self.keeps_sums() { ", which keep sums over M there from row to row" } else { "" },
             );
         }
         if self.helpers > 0 {

@@ -217,6 +217,11 @@ impl KernelPlan {
         self.tile.rules().renews_rows(&self.tile, &self.program, self.operation.dtype())
     }
 
+    /// Whether threads keep sums over M in shared memory from row to row.
+    pub(crate) fn keeps_sums(&self) -> bool {
+        self.tile.rules().keeps_sums(&self.tile, &self.program, self.operation.dtype())
+    }
+
     /// Whether its mainloop reads lines of images from shared memory.
     pub(crate) fn reads_bands(&self) -> bool {
         self.tile.rules().reads_bands()

@@ -41,7 +41,30 @@ DEVICE void carry_result_{{ stage.number }}(RowValues& to, const RowValues& from
 {% for r in stage.reductions %}    to.{{ r.field }} = from.{{ r.field }};
 {% endfor %}}
 {% endif %}{% endif %}{% endfor -%}
-{% if reductions %}// Copies a thread's sums down its columns.
+{% if keeps_sums %}{# -#}
+// Sums down the columns of a thread's strip `v`, which it keeps in shared memory. No other thread reads or writes them meanwhile.
+// Threads lie side by side, so that no two of a warp's meet in a bank.
+template <bool STORES, int AT, class S> DEVICE void move_states(S (&s)[STRIP], int v) {
+    constexpr int WORDS = sizeof(s) / 4, WIDTH = WORDS % 4 == 0 ? 4 : WORDS % 2 == 0 ? 2 : 1;
+    struct alignas(4 * WIDTH) Piece { u32 words[WIDTH]; };
+    Piece* const places = unit_memory<Piece>(AT) + v * (WORDS / WIDTH) * UNIT_THREADS + thread_of_unit();
+    u32* const words = reinterpret_cast<u32*>(s);
+#pragma unroll
+    for (int i = 0; i < WORDS; i += WIDTH) {
+        Piece piece;
+        if constexpr (!STORES) piece = places[i / WIDTH * UNIT_THREADS];
+#pragma unroll
+        for (int j = 0; j < WIDTH; ++j) {
+            if constexpr (STORES) piece.words[j] = words[i + j];
+            else words[i + j] = piece.words[j];
+        }
+        if constexpr (STORES) places[i / WIDTH * UNIT_THREADS] = piece;
+    }
+}
+template <bool STORES> DEVICE void move_sums(ColumnValues& c, int v) {
+{% for r in reductions %}{% if r.columns %}    move_states<STORES, {{ r.parts_at }}>(c.{{ r.name }}, v); // {{ r.node }}
+{% endif %}{% endfor %}}
+{% elif reductions %}// Copies a thread's sums down its columns.
 DEVICE void carry_sums(ColumnValues& to, const ColumnValues& from) {
 {% for r in reductions %}{% if r.columns %}#pragma unroll
     for (int i = 0; i < STRIP; ++i) to.{{ r.name }}[i] = from.{{ r.name }}[i];

@@ -5,13 +5,14 @@ struct Held {
     Fetched fetched[VISITS];
 
     {% if holds_rows %}template <bool INSIDE> {% endif %}{# -#}
-    DEVICE void read(const Params& p, const TileValues& t, const Strip& first) {
+    DEVICE void read(const Params& p, const TileValues& t, const Strip& first{# -#}
+                     {% if keeps_sums %}, int from = 0, int end = VISITS{% endif %}) {
 {% if reads_accumulator %}        const Element* const accumulator =
             static_cast<const Element*>(p.a) + t.batch * p.batch_stride_a{% if packed_accumulator %} / 8{% endif %};
 {% if not packed_accumulator %}        const i64 row_distance = ACC_ROW_MAJOR ? p.lda : 1;
         const i64 column_distance = ACC_ROW_MAJOR ? 1 : p.lda;
 {% endif %}{% endif %}#pragma unroll
-        for (int v = 0; v < VISITS; ++v) {
+        for (int v = {% if keeps_sums %}from; v < end{% else %}0; v < VISITS{% endif %}; ++v) {
             const Strip s{first.row, first.column + v * STEP};
 {% if holds_rows %}            assume<INSIDE>(p, s);
 {% endif -%}

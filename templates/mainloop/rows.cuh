@@ -21,32 +21,42 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
         {% if cluster_size > 1 %}int(blockIdx.x % CLUSTER) * SPAN + {% endif %}int(threadIdx.x) % GROUP * STRIP;
     int turn = 0;
 {% if whole %}    const int width = {% if bands %}min(BN, p.n - tile.column){% else %}p.n{% endif %};
-{% endif %}{% if holds_rows %}{% if reductions %}    ColumnValues columns[VISITS];   // only their sums are kept
+{% endif %}{% if holds_rows %}{% if keeps_sums %}#pragma unroll
+    for (int v = 0; v < VISITS; ++v) {
+        ColumnValues c = epilogue_column(p, t, {tile.row + first, lane + v * STEP});
+        move_sums<true>(c, v);
+    }
+{% elif reductions %}    ColumnValues columns[VISITS];   // only their sums are kept
 #pragma unroll
     for (int v = 0; v < VISITS; ++v) columns[v] = epilogue_column(p, t, {tile.row + first, lane + v * STEP});
-{% endif %}    Held next[AHEAD ? TOGETHER : 1];   // loads in flight
+{% endif %}{% if keeps_sums %}    Held held[TOGETHER];   // where a strip has been visited the next row's is loaded
+#pragma unroll
+    for (int i = 0; i < TOGETHER; ++i) held[i].read<INSIDE>(p, t, {tile.row + i * AT_ONCE + first, lane});
+{% else %}    Held next[AHEAD ? TOGETHER : 1];   // loads in flight
     if constexpr (AHEAD) {   // without braces NVRTC 13.0 drops what is behind the pragma
 #pragma unroll
         for (int i = 0; i < TOGETHER; ++i) next[i].read<INSIDE>(p, t, {tile.row + i * AT_ONCE + first, lane});
     }
+{% endif -%}
 #pragma unroll 1
     for (int batch = 0; batch < BM && tile.row + batch < p.m; batch += AT_ONCE * TOGETHER) {
-        Held held[TOGETHER];
-        RowValues rows[TOGETHER];
+{% if not keeps_sums %}        Held held[TOGETHER];
+{% endif %}        RowValues rows[TOGETHER];
 #pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
             const Strip s{tile.row + batch + i * AT_ONCE + first, lane};
-            if constexpr (AHEAD) held[i] = next[i];
+{% if not keeps_sums %}            if constexpr (AHEAD) held[i] = next[i];
             else held[i].read<INSIDE>(p, t, s);
-            rows[i] = epilogue_row(p, t, s);
+{% endif %}            rows[i] = epilogue_row(p, t, s);
         }
-        if constexpr (AHEAD) {
+{% if not keeps_sums %}        if constexpr (AHEAD) {
 #pragma unroll
             for (int i = 0; i < TOGETHER; ++i) {
                 const int behind = batch + (TOGETHER + i) * AT_ONCE;
                 next[i].read<false>(p, t, {behind < BM ? tile.row + behind + first : p.m, lane});   // no such row
             }
         }
+{% endif -%}
 {% for stage in stages %}#pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
             const int row = tile.row + batch + i * AT_ONCE + first;
@@ -79,15 +89,23 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
                 Accum acc[STRIP];
                 held[i].widen_strip(acc, v);
                 ColumnValues c = epilogue_column(p, t, s);
-{% if reductions %}                carry_sums(c, columns[v]);
+{% if keeps_sums %}                move_sums<false>(c, v);
+{% elif reductions %}                carry_sums(c, columns[v]);
 {% endif %}                epilogue_visit(p, t, c, rows[i], held[i].fetched[v], s, acc);
-{% if reductions %}                carry_sums(columns[v], c);
+{% if keeps_sums %}                move_sums<true>(c, v);
+                const int behind = batch + (TOGETHER + i) * AT_ONCE;
+                held[i].read<false>(p, t, {behind < BM ? tile.row + behind + first : p.m, lane}, v, v + 1);
+{% elif reductions %}                carry_sums(columns[v], c);
 {% endif %}            }
             if (lane == {% if bands %}tile.column{% else %}0{% endif %}) epilogue_store_row(p, t, rows[i], {row, lane});
             epilogue_row_end(p, t, rows[i], {row, lane});
         }
     }
-{% if reductions %}#pragma unroll
+{% if keeps_sums %}    ColumnValues columns[VISITS];
+#pragma unroll
+    for (int v = 0; v < VISITS; ++v) move_sums<false>(columns[v], v);
+    __syncthreads();   // parts lie in the same memory
+{% endif %}{% if reductions %}#pragma unroll
     for (int v = 0; v < VISITS; ++v) epilogue_column_end(p, t, columns[v], {tile.row + first, lane + v * STEP});
 {% endif %}{% if cluster_size > 1 %}    wait_for_cluster();   // others may still read this block's states
 {% endif %}{% elif whole %}    RowValues all[1] = {epilogue_row(p, t, {first, lane})};   // only what all rows come to is kept

@@ -68,8 +68,8 @@ fn sinks() -> Result<Epilogue, postlude::Diagnostics> {
     })
 }
 
-/// Sums over M of every size of state, some of each entry, beside others.
-fn many_sinks() -> Result<Epilogue, postlude::Diagnostics> {
+/// Sums over M of every size of state, some of each entry, beside those of rows. With `all` also of everything.
+fn many_sinks(all: bool) -> Result<Epilogue, postlude::Diagnostics> {
     Epilogue::build(|e| {
         let y = e.acc() * e.load("weight", F32.over(N)) - e.acc().mean_over(N);
         e.store("d", y, F32);
@@ -77,11 +77,13 @@ fn many_sinks() -> Result<Epilogue, postlude::Diagnostics> {
         e.reduce("largest", y, Monoid::Max, F32.over(N).batched());
         e.reduce("exponentials", y, Monoid::LogSumExp, F32.over(N));
         e.reduce("first", e.acc(), Monoid::ArgMax, I32.over(N));
-        e.reduce("variance", y, monoids::variance(), F32.over(N));
         e.reduce("onto", y, Monoid::Sum.accumulate(), F32.over(N));
         e.reduce("any", y, Monoid::Sum.atomic(), F32.over(N).batched());
         e.reduce("rows", y * y, Monoid::Sum, F32.over(M).batched());
-        e.reduce("all", y, Monoid::AbsMax, F32.pointer());
+        if all {
+            e.reduce("variance", y, monoids::variance(), F32.over(N));
+            e.reduce("all", y, Monoid::AbsMax, F32.pointer());
+        }
     })
 }
 
@@ -232,6 +234,16 @@ fn shared(case: Case) -> Case {
     Case { shapes, ..case }
 }
 
+/// The same with so many columns of a thread that registers have no room for their sums.
+fn kept(case: Case) -> Case {
+    let shapes = shapes(&[(13, 4096, 0), (9, 3001, 0)]);
+    for shape in &shapes {
+        let plan = case.gemm.kernel_plan(Target::SM_80, 108, *shape).unwrap();
+        assert!(plan.explain().contains("keep sums over M there from row to row"), "{}", plan.explain());
+    }
+    Case { shapes, ..case }
+}
+
 pub fn all() -> Vec<Case> {
     let norm = |weights, residual| Norm { weights, residual };
     let row = Order::RowMajor;
@@ -296,6 +308,7 @@ pub fn all() -> Vec<Case> {
         on(case("", F32, row, monoids(), 2e-4), "stages_again", again),
         on(case("", F32, row, sinks(), 2e-5), "stages_sinks_again", again),
         on(case("", F32, row, sinks(), 2e-5), "stages_sinks_ahead", ahead),
-        shared(on(case("", F32, row, many_sinks(), 2e-5), "stages_sinks_shared", [64, 64, 64 * 4 * 2, 64 * 4 * 2, 1, 8])),
+        shared(on(case("", F32, row, many_sinks(true), 2e-5), "stages_sinks_shared", [64, 64, 64 * 4 * 2, 64 * 4 * 2, 1, 8])),
+        kept(on(case("", F32, row, many_sinks(false), 2e-5), "stages_sinks_kept", [1024, 1024, 1024 * 4, 1024 * 4, 1, 4])),
     ]
 }

@@ -305,16 +305,47 @@ fn rows_keep_threads_where_registers_run_out() {
     assert_eq!(sizes(&asked), [256, 1], "a tile that was asked for stays");
 }
 
+/// The kernel of a layer norm's gradients.
+fn layer_norm_backward(wrt: Wrt, shape: Shape) -> KernelPlan {
+    let norm = recipes::layer_norm(recipes::Norm { weights: Some(F16), residual: None }, F16).unwrap();
+    let pair = norm.backward(wrt.detached("mean").detached("rstd")).unwrap();
+    Gemm::pointwise(F16, Order::RowMajor, pair.backward()).kernel_plan(Target::SM_90A, 132, shape).unwrap()
+}
+
+/// The gradients of the weights beside that of the input.
+fn all() -> Wrt {
+    Wrt::accumulator().and("weight").and("bias")
+}
+
+/// Sums over M that registers have no room for lie in shared memory, if each column is one thread's.
+#[test]
+fn sums_over_long_rows_lie_in_shared_memory() {
+    let keeps = |plan: &KernelPlan| {
+        let said = plan.explain().contains("keep sums over M there from row to row");
+        assert_eq!(plan.source().unwrap().text().contains("move_sums"), said, "{}", plan.explain());
+        said
+    };
+    for (n, kept) in [(128, false), (4096, false), (16_384, true)] {
+        let plan = layer_norm_backward(all(), Shape::matrix(4096, n));
+        assert_eq!(keeps(&plan), kept, "{}", plan.explain());
+    }
+    assert!(!keeps(&layer_norm_backward(Wrt::accumulator(), Shape::matrix(4096, 16_384))));
+    // What everything comes to is not of a column.
+    let everything = Epilogue::build(|e| {
+        let y = e.acc() - e.acc().mean_over(N);
+        e.store("d", y, F32);
+        e.reduce("sums", y, Monoid::Sum, F32.over(N));
+        e.reduce("largest", y, Monoid::Max, F32.over(N));
+        e.reduce("all", y, Monoid::AbsMax, F32.pointer());
+    });
+    let gemm = Gemm::pointwise(F32, Order::RowMajor, &everything.unwrap());
+    assert!(!keeps(&gemm.kernel_plan(Target::SM_90A, 132, Shape::matrix(4096, 16_384)).unwrap()));
+}
+
 /// Where many tiles leave large slices of sums over M, blocks share what is left to do with them.
 #[test]
 fn sums_over_many_rows_have_helpers() {
-    let norm = recipes::layer_norm(recipes::Norm { weights: Some(F16), residual: None }, F16).unwrap();
-    let plan = |wrt: Wrt, shape: Shape| {
-        let pair = norm.backward(wrt.detached("mean").detached("rstd")).unwrap();
-        let gemm = Gemm::pointwise(F16, Order::RowMajor, pair.backward());
-        gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap()
-    };
-    let all = || Wrt::accumulator().and("weight").and("bias");
+    let plan = layer_norm_backward;
     let large = Shape::matrix(16_384, 4096);
     let shared = plan(all(), large);
     let text = shared.source().unwrap().text().to_owned();

@@ -4,7 +4,7 @@
 use super::rules::{Asked, Number, Rules, Tried, first_broken};
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
-use crate::ir::axes::{Axes, M};
+use crate::ir::axes::{Axes, L, M};
 use crate::plan::code::{Copied, Copies, Price, Priced};
 use crate::plan::epilogue::reduce::Unit;
 use crate::plan::request::TileRequest;
@@ -213,6 +213,12 @@ impl Rules for Rows {
         has_any && tile.holds_rows() && program.stages.len() <= MOST_RENEWED && program.reductions.is_empty()
     }
 
+    fn keeps_sums(&self, tile: &Tile, program: &Program, dtype: DType) -> bool {
+        let [group, span, together, _] = own(tile);
+        let (columns, bytes) = (span / group.max(1), held(program, dtype.size()).into_iter().sum::<usize>());
+        tile.holds_rows() && keeps_sums(program, [group, tile.threads], columns, columns * together * bytes / 4)
+    }
+
     fn copies(&self, of: &Copied<'_>) -> Copies {
         let ([group, span, together, _], strip) = (own(of.tile), of.strip);
         let visits = span / (group * strip).max(1);
@@ -303,7 +309,7 @@ fn tiles(request: &TileRequest<'_>) -> Vec<Tile> {
     let is_many = row.group(HELD) > MANY;
     // Vectors over N take registers beside a matrix (docs/measurements/0061-moments-and-straight-rows.md).
     let has_vectors = row.bytes == row.widest && request.program.loads_of(Phase::Column).next().is_some();
-    let order = match (row.states(), is_many) {
+    let order = match (states(request.program), is_many) {
         (0, true) if !has_vectors => [HELD_OF_MANY, HELD, HELD / 2],
         (0, _) => [HELD, HELD_OF_MANY, HELD / 2],
         // Sums over M need registers of their own.
@@ -320,7 +326,7 @@ fn tiles(request: &TileRequest<'_>) -> Vec<Tile> {
     }
     // If registers run out, the plan falls back to the next tile that holds less. With sums over M, each row that is
     // read again would leave a slice for every column, which takes longer than spills.
-    if request.program.band.is_none() && (tiles.is_empty() || row.states() == 0) {
+    if request.program.band.is_none() && (tiles.is_empty() || states(request.program) == 0) {
         tiles.push(row.again());
     }
     tiles.dedup();
@@ -345,12 +351,6 @@ impl Row<'_> {
         most.min(1 << self.strips.trailing_zeros())
     }
 
-    /// Words of the sums over M that a thread holds, for each of its columns.
-    fn states(&self) -> usize {
-        let down = self.request.program.reductions.iter().filter(|reduce| !reduce.operand.axes.contains(M));
-        down.map(|reduce| reduce.monoid.words(reduce.value)).sum()
-    }
-
     /// A tile whose threads hold rows, in so many blocks.
     fn held(&self, bytes: usize, cluster: usize) -> Option<Tile> {
         let TileRequest { shape, strip, gpu, .. } = *self.request;
@@ -368,9 +368,10 @@ impl Row<'_> {
         while cluster == 1 && together < MOST_TOGETHER && 2 * together * visits * self.bytes <= HELD {
             together *= 2;
         }
-        let (states, held) = (self.states(), together * visits * self.bytes / 4);
-        let registers = BESIDE + held + visits * strip * states;
-        let ahead = states > 0 && (registers + held) * threads <= REGISTERS;
+        let (states, held) = (states(self.request.program), together * visits * self.bytes / 4);
+        let kept = keeps_sums(self.request.program, [group, threads], visits * strip, held);
+        let registers = BESIDE + held + if kept { 0 } else { visits * strip * states };
+        let ahead = states > 0 && !kept && (registers + held) * threads <= REGISTERS;
         let registers = if ahead { registers + held } else { registers };
         let min_blocks = (REGISTERS / (registers * threads)).clamp(1, RESIDENT / threads);
         let at_once = threads / group * together;
@@ -458,6 +459,20 @@ impl Row<'_> {
         let shape = TileShape::Rows { group, span, together: 1, ahead: false, whole: false, cluster: 1 };
         Tile { bm: 1, bn: columns, shape, threads: group, min_blocks: (MOST_THREADS / group).min(RESIDENT / group) }
     }
+}
+
+/// Words of the sums over M of a column.
+fn states(program: &Program) -> usize {
+    let down = program.reductions.iter().filter(|reduce| !reduce.operand.axes.contains(M));
+    down.map(|reduce| reduce.monoid.words(reduce.value)).sum()
+}
+
+/// Whether sums over M lie in shared memory: registers have no room for those of so many columns beside the rows that they hold,
+/// and each column is one thread's.
+fn keeps_sums(program: &Program, [group, threads]: [usize; 2], columns: usize, held: usize) -> bool {
+    let of_lines = program.reductions.iter().all(|reduce| reduce.operand.axes.without(L) != Axes::NONE);
+    let states = states(program);
+    states > 0 && of_lines && group == threads && (BESIDE + held + columns * states) * threads > REGISTERS
 }
 
 /// Whether any matrix has elements of one bit.

@@ -245,6 +245,11 @@ pub(in crate::plan) trait Rules: Sync {
         false
     }
 
+    /// Whether its threads keep sums over M in shared memory from row to row. The accumulator has a format.
+    fn keeps_sums(&self, _tile: &Tile, _program: &Program, _dtype: DType) -> bool {
+        false
+    }
+
     /// How often a kernel with so many stages of reductions along rows reads its matrices, in words.
     fn reads_of_rows(&self, _tile: &Tile, _stages: usize) -> String {
         "held in registers, so that memory is read once".into()
