@@ -55,7 +55,8 @@ struct Ring {
             const bool inside = number < COPIES && u32(x) < u32(p.image_width) && int(image) < p.images;
             copies[i].y = int(band - image * u32(bands)) * (ROWS * STRIDE_Y) - p.above;
             copies[i].bytes = !inside || left < 0 ? 0 : left < BYTES ? left : BYTES;
-            copies[i].from = static_cast<const Element*>(p.a) + ((i64(image) * p.image_height + copies[i].y) * p.image_width + x) * p.lda + column;
+            const i64 pixel = (i64(image) * p.image_height + copies[i].y) * p.image_width + x;
+            copies[i].from = static_cast<const Element*>(p.a) + pixel * p.lda + column;
         }
     }
     DEVICE void copy(const Params& p) {

@@ -1,4 +1,4 @@
-{# What kernels of `depthwise` and `depthwise_lines` share: a strip of channels, a filter of its own for each, and a run of pixels. -#}
+{# What `depthwise` and `depthwise_lines` share: a strip of channels, a filter of its own for each, and a run of pixels. -#}
 constexpr int TAPS = WINDOW_Y * WINDOW_X;
 // Pieces of 16 bytes of all strips lie together, so that adjacent lanes read adjacent ones.
 constexpr int PIECE = STRIP < 16 / int(sizeof(Accum)) ? STRIP : 16 / int(sizeof(Accum));

@@ -13,7 +13,9 @@ fn convolutions_of_few_channels_have_mainloops() {
         (ConvShape { channels: 16, ..base }, Mainloop::Bands),
         (ConvShape { channels: 20, ..base }, Mainloop::Sm80),
         (ConvShape { channels: 3, ..base }.dilation([1, 2]), Mainloop::Sm80),
-        (base.groups(64), Mainloop::Depthwise),
+        (base.groups(64), Mainloop::DepthwiseLines),
+        (base.groups(64).dilation([2, 2]), Mainloop::Depthwise),
+        (ConvShape { channels: 65, filters: 65, ..base }.groups(65), Mainloop::Depthwise),
         (ConvShape { filters: 128, ..base }.groups(64), Mainloop::Sm80),
         (ConvShape { window: [3, 11], ..base }.groups(64), Mainloop::Sm80),
     ];
@@ -22,6 +24,38 @@ fn convolutions_of_few_channels_have_mainloops() {
         let plan = conv.kernel_plan(Target::SM_90A, 132).unwrap();
         assert_eq!(plan.mainloop(), mainloop, "{shape}: {}", plan.explain());
     }
+}
+
+/// Where a filter has one channel, lines in shared memory are for windows without gaps, and for GPUs that copy to it.
+#[test]
+fn depthwise_lines_are_for_windows_without_gaps() {
+    let identity = recipes::identity(F16).unwrap();
+    let base = ConvShape::new(8, [56, 56, 64], [64, 3, 3]).padding([1, 1]).groups(64);
+    let mainloop = |conv: &Conv, target| conv.kernel_plan(target, 132).unwrap().mainloop();
+    let forward = Conv::new(F16, base, &identity).unwrap();
+    assert_eq!(mainloop(&forward, Target::SM_80), Mainloop::DepthwiseLines);
+    assert_eq!(mainloop(&forward, Target::SM_75), Mainloop::Depthwise);
+    for (shape, expected) in [(base, Mainloop::DepthwiseLines), (base.stride([2, 2]), Mainloop::Depthwise)] {
+        let gradient = Conv::gradient(F16, postlude::Convolution::new(shape).unwrap(), postlude::GradientOf::Images, &identity);
+        assert_eq!(mainloop(&gradient, Target::SM_90A), expected, "{shape}");
+    }
+}
+
+/// Sums of channels take lanes that are a power of two, whoever names the tile.
+#[test]
+fn depthwise_lines_sum_channels_by_powers_of_two() {
+    let shape = ConvShape::new(32, [56, 56, 144], [144, 3, 3]).padding([1, 1]).groups(144);
+    let summed = Epilogue::build(|e| {
+        e.store("d", e.acc(), F16);
+        e.reduce("sums", e.acc(), Monoid::Sum, F32.over(N));
+    });
+    let summed = Conv::new(F16, shape, &summed.unwrap()).unwrap();
+    let plan = summed.kernel_plan(Target::SM_90A, 132).unwrap();
+    assert!(plan.mainloop() == Mainloop::DepthwiseLines && plan.tile.bn.is_power_of_two(), "{}", plan.explain());
+    let plain = Conv::new(F16, shape, &recipes::identity(F16).unwrap()).unwrap().kernel_plan(Target::SM_90A, 132).unwrap();
+    let (odd, _) = plain.choice.candidates().find(|(tile, _)| !tile.bn.is_power_of_two()).unwrap();
+    let error = summed.prefer(|gemm| gemm.tile(odd)).kernel_plan(Target::SM_90A, 132).unwrap_err();
+    assert!(format!("{error}").contains("a power of two"), "{error}");
 }
 
 /// Which gradients of filters have mainloops of their own, and that these split K themselves or in parts.

@@ -26,9 +26,9 @@ const RESERVED: usize = 1024;
 /// The most tiles that are tried.
 const MOST_TILES: usize = 24;
 /// Cycles of a launch beside its lines, and of one more round of blocks; bytes that a multiprocessor of an H200 moves in a cycle.
-const START: f64 = 5500.0;
-const NEXT_START: f64 = 940.0;
-const BYTES: f64 = 25.6;
+const START: f64 = 4450.0;
+const NEXT_START: f64 = 140.0;
+const BYTES: f64 = 33.0;
 
 /// The numbers of a tile's own part.
 #[derive(Clone, Copy)]
@@ -122,7 +122,7 @@ impl Work {
     /// Weights, sums of the open rows, a few pixels, copies and addresses.
     fn registers(&self) -> usize {
         let open = self.window[0].div_ceil(self.stride[0]);
-        (self.window[0] * self.window[1] + open * self.run + 4) * self.strip * self.words + 42
+        (self.window[0] * self.window[1] + open * self.run + 4) * self.strip * self.words + 40
     }
 
     /// Widened elements and products in the code: those of the first lines, and those of the loop.
@@ -140,9 +140,9 @@ impl Work {
     /// Issue slots of a line, and of a row of output pixels behind it. `copies` are those of a thread in a line. Visits of a
     /// tile that is not `whole` have conditions.
     fn slots(&self, copies: usize, whole: bool) -> [usize; 2] {
-        let line = self.pixels() * (1 + self.strip * self.widening) + 11 * copies + 8;
+        let line = self.pixels() * (1 + self.strip * self.widening) + 10 * copies + 6;
         let products = self.window[0] * self.window[1] * self.strip * self.words;
-        [line, self.run * (products + 5 * self.strip + if whole { 7 } else { 18 })]
+        [line, self.run * (products + 5 * self.strip + if whole { 4 } else { 18 })]
     }
 }
 
@@ -202,36 +202,35 @@ fn tile(own: Own, bn: usize, work: &Work, request: &TileRequest<'_>, dtype: DTyp
     let threads = (groups * across * (bn / strip)).next_multiple_of(32);
     let memory: usize = own.memory(bn, dtype).iter().sum();
     let by_memory = (request.target.shared_memory_per_block_opt_in() as usize + RESERVED) / (memory + RESERVED);
+    let copies = (groups * line * bn * dtype.size()).div_ceil(16 * threads);
+    let registers = work.registers() + 8 * copies.saturating_sub(2);
     // The four parts of a multiprocessor have registers of their own.
-    let fits = |blocks: &usize| (threads * blocks).next_multiple_of(128) * work.registers().next_multiple_of(8) <= 65_536;
+    let fits = |blocks: &usize| (threads * blocks).next_multiple_of(128) * registers.next_multiple_of(8) <= 65_536;
     let min_blocks = (1..=by_memory.min(8)).rev().find(fits)?;
     let tile = Tile { bm: groups * rows * q, bn, shape: own.shape(), threads, min_blocks };
-    let copies = (groups * line * bn * dtype.size()).div_ceil(16 * threads);
     let lines = (rows - 1) * work.stride[0] + work.window[0];
     let whole = groups * across * (bn / strip) == threads && across * run == q;
     let [of_line, of_row] = work.slots(copies, whole);
-    let weights = 24 * (own.taps * bn).div_ceil(threads);
+    let weights = 38 * (own.taps * bn).div_ceil(threads);
     let slots = (lines * of_line + rows * of_row + weights) as f64;
     // A block by itself, and several beside each other: their warps share four schedulers, and shared memory
     // (`docs/measurements/0072-lines-in-shared-memory.md`).
     let warps = threads / 32;
     let reads = (lines * work.pixels() * conflicts(bn / strip, run * work.stride[1] * bn * dtype.size() / 4)) as f64;
-    let alone = 1.88 * slots + (lines * 370) as f64;
-    let beside = |blocks: usize| {
-        alone.max(1.063 * slots * (warps * blocks).div_ceil(4) as f64 + 0.1 * reads * (warps * blocks) as f64)
-    };
+    let alone = 1.42 * slots + (lines * 370) as f64;
+    let beside = |blocks: usize| alone.max(slots * (warps * blocks).div_ceil(4) as f64 + 0.23 * reads * (warps * blocks) as f64);
     let blocks = tile.count(request.shape).div_ceil(request.gpu.multiprocessors as u64).max(1) as usize;
     let compute = (blocks / min_blocks) as f64 * beside(min_blocks)
         + if blocks.is_multiple_of(min_blocks) { 0.0 } else { beside(blocks % min_blocks) };
     let starts = START + (blocks.div_ceil(min_blocks) - 1) as f64 * NEXT_START;
     // Lines that two bands read come from the L2 cache.
-    let again = 1.0 + 2.75 * work.window[0].saturating_sub(work.stride[0]) as f64 / (rows * work.stride[0]) as f64;
-    let pieces = if bn * dtype.size() <= 32 { 1.04 } else { 1.0 };
+    let again = 1.0 + 4.4 * work.window[0].saturating_sub(work.stride[0]) as f64 / (rows * work.stride[0]) as f64;
+    let pieces = if bn * dtype.size() <= 32 { 1.02 } else { 1.0 };
     let read = patches.image_pixels() * patches.convolution.measures().channels * dtype.size();
     let written = request.shape.m * request.shape.n * dtype.size();
     let memory = (read as f64 * again + written as f64) * pieces / (BYTES * request.gpu.multiprocessors as f64);
     let large = 1.0 + 0.023 * threads.saturating_sub(256) as f64 / 256.0;
-    Some((tile, large * (compute.max(memory) + 0.32 * compute.min(memory) + starts)))
+    Some((tile, large * (compute.max(memory) + 0.65 * compute.min(memory) + starts)))
 }
 
 impl Rules for DepthwiseLines {
@@ -259,10 +258,7 @@ impl Rules for DepthwiseLines {
             (alignment[0] >= 4, "a pixel's channels begin at words"),
             (bn >= 8 && bn.is_multiple_of(8) && bn.is_multiple_of(strip), "strips divide the columns, a multiple of eight"),
             (threads.is_multiple_of(32) && (32..=1024).contains(&threads), "a block has whole warps, up to 32"),
-            (
-                groups.saturating_mul(across).saturating_mul(bn / strip.max(1)) <= threads,
-                "a thread has one strip of one run",
-            ),
+            (groups.saturating_mul(across).saturating_mul(bn / strip.max(1)) <= threads, "a thread has one strip of one run"),
             (run <= 16 && across.saturating_mul(run) >= q, "runs cover a row of output pixels"),
             (rows > 0 && p.is_multiple_of(rows), "bands divide the rows of an image"),
             (groups.saturating_mul(rows).saturating_mul(q) == bm, "a tile's rows are those of its bands"),
@@ -315,8 +311,8 @@ impl Rules for DepthwiseLines {
         let Copied { tile, operation, strip, .. } = of.copied;
         let work = patches_of(operation).map(|patches| Work::of(&patches, operation, [Own::of(tile).run, strip]));
         let [widened, products] = work.map_or([0; 2], |work| work.seen());
-        let kernel = 150.0 + 0.12 * (widened * of.widening(0)) as f64 + 0.9 * products as f64;
-        Price { kernel, thousand: 184.0, load: 0.0, store: 66.9, reduction: 165.0, sum: 0.0 }
+        let kernel = 90.0 + 0.07 * (widened * of.widening(0)) as f64 + 0.54 * products as f64;
+        Price { kernel, thousand: 110.0, load: 0.0, store: 40.0, reduction: 100.0, sum: 0.0 }
     }
 
     fn memory(&self, tile: &Tile, dtype: DType) -> [usize; 2] {
