@@ -311,8 +311,8 @@ impl Rules for DepthwiseLines {
         let Copied { tile, operation, strip, .. } = of.copied;
         let work = patches_of(operation).map(|patches| Work::of(&patches, operation, [Own::of(tile).run, strip]));
         let [widened, products] = work.map_or([0; 2], |work| work.seen());
-        let kernel = 90.0 + 0.07 * (widened * of.widening(0)) as f64 + 0.54 * products as f64;
-        Price { kernel, thousand: 110.0, load: 0.0, store: 40.0, reduction: 100.0, sum: 0.0 }
+        let kernel = 150.0 + 0.12 * (widened * of.widening(0)) as f64 + 0.9 * products as f64;
+        Price { kernel, thousand: 184.0, load: 0.0, store: 66.9, reduction: 165.0, sum: 0.0 }
     }
 
     fn memory(&self, tile: &Tile, dtype: DType) -> [usize; 2] {
