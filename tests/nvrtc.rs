@@ -264,7 +264,7 @@ fn depthwise(size: usize, channels: usize, window: usize) -> ConvShape {
     shape.padding([window / 2; 2]).groups(channels)
 }
 
-/// Filters of one channel, on lines in shared memory and on all tiles that were considered.
+/// Filters of one channel, on lines in shared memory, in every sixth tile that was considered.
 #[test]
 fn filters_of_one_channel() {
     let shapes = [

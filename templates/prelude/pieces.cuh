@@ -1,8 +1,8 @@
 // ---- pieces: units that share the fix-up of a block ----
 // A piece is a turn of a unit's threads in the fix-up of one reduction. The last HELPERS units of a block wait for the others,
 // for a limited time. When all have arrived, those that still wait and the last to arrive take pieces, one after the other.
-// The last to arrive waits for nobody and takes what is left, so no unit depends on another. Whoever takes a piece combines
-// all slices of its elements, in their order.
+// The last unit to arrive does not wait, and takes what is left, so no unit depends on another. The unit that takes a piece
+// combines all slices of its elements, in their order.
 //
 // The number of pieces of a reduction.
 template <class M, bool ADDED, class B> DEVICE constexpr int pieces() {

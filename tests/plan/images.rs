@@ -35,6 +35,13 @@ fn depthwise_lines_are_for_windows_without_gaps() {
     let forward = Conv::new(F16, base, &identity).unwrap();
     assert_eq!(mainloop(&forward, Target::SM_80), Mainloop::DepthwiseLines);
     assert_eq!(mainloop(&forward, Target::SM_75), Mainloop::Depthwise);
+    // Bands of large images are no larger than a tile may be.
+    for (height, width) in [(512, 512), (2048, 300), (40_000, 3)] {
+        let large = Conv::new(F16, ConvShape { height, width, ..base }, &identity).unwrap();
+        let plan = large.kernel_plan(Target::SM_90A, 132).unwrap();
+        assert_eq!(plan.mainloop(), Mainloop::DepthwiseLines, "{}", plan.explain());
+        assert!(!plan.explain().contains("from 1 to 65536"), "{}", plan.explain());
+    }
     for (shape, expected) in [(base, Mainloop::DepthwiseLines), (base.stride([2, 2]), Mainloop::Depthwise)] {
         let gradient = Conv::gradient(F16, postlude::Convolution::new(shape).unwrap(), postlude::GradientOf::Images, &identity);
         assert_eq!(mainloop(&gradient, Target::SM_90A), expected, "{shape}");

@@ -330,7 +330,7 @@ fn sums_over_long_rows_lie_in_shared_memory() {
         assert_eq!(keeps(&plan), kept, "{}", plan.explain());
     }
     assert!(!keeps(&layer_norm_backward(Wrt::accumulator(), Shape::matrix(4096, 16_384))));
-    // What everything comes to is not of a column.
+    // A sum of all elements has no column of its own.
     let everything = Epilogue::build(|e| {
         let y = e.acc() - e.acc().mean_over(N);
         e.store("d", y, F32);

@@ -7,7 +7,7 @@
 //!
 //! - The last block to arrive waits for nobody, and takes every piece that no other takes. So a launch ends whether or not
 //!   its blocks run at the same time.
-//! - Whoever takes a piece combines all slices of its columns, in their order. So no result depends on who takes it.
+//! - The block that takes a piece combines all slices of its columns, in their order. So results do not depend on which it is.
 
 use super::reduce::{Extents, PlannedReduction, sets};
 use crate::ir::axes::{Axes, L, N};

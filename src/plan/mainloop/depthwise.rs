@@ -4,47 +4,35 @@
 //! Each filter reads one channel, so tensor cores have nothing to multiply. A thread has the same few channels of some pixels
 //! side by side, and goes through the pixels under their windows row by row.
 
-use super::direct::{self, waves};
+use super::direct::{self, LONGEST_RUN, WIDEST_WINDOW, waves};
 use super::rules::{Asked, Number, Rules, Tried, first_broken};
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
 use crate::plan::code::{Copied, Copies, Price, Priced, widening};
 use crate::plan::request::TileRequest;
-use crate::problem::{GradientOf, Operation, Patches};
+use crate::problem::{Operation, Patches};
 
 /// Its rules.
 pub(super) struct Depthwise;
 
-/// The most pixels of a thread side by side, and registers that it may take for them.
-const LONGEST_RUN: usize = 8;
+/// Registers that a thread may take for the pixels of its run.
 const RUN_REGISTERS: usize = 216;
 /// The most instructions of such a thread's widened pixels and products: about three seconds of compiling.
 const MOST_CODE: f64 = 3000.0;
-/// The widest window of such a thread.
-const WIDEST_WINDOW: usize = 9;
 
 /// Pixels of a thread at a time, and taps of the window.
 fn own(tile: &Tile) -> [usize; 2] {
     if let TileShape::Depthwise { run, taps } = tile.shape { [run, taps] } else { [1; 2] }
 }
 
-/// How it reads images, if the operation is one of its kind.
-fn patches_of(operation: Operation) -> Option<Patches> {
-    operation.patches().filter(|patches| patches.gradient != Some(GradientOf::Filters))
-}
-
 /// Why it cannot compute an operation.
 fn obstacle(operation: Operation) -> Option<String> {
-    let Some(Patches { convolution, .. }) = patches_of(operation) else {
-        return Some("the operation is not a convolution, nor the gradient of its images".into());
+    let of = match direct::of_one_channel(operation) {
+        Ok(patches) => patches.convolution.measures(),
+        Err(why) => return Some(why),
     };
-    let of = convolution.measures();
     let wide = of.window[1] > WIDEST_WINDOW;
-    if convolution.channels_of_group() != 1 || convolution.filters_of_group() != 1 {
-        Some("it is for convolutions in which each channel has a filter of its own".into())
-    } else {
-        wide.then(|| format!("a thread holds a row of the window, and {} taps are more than {WIDEST_WINDOW}", of.window[1]))
-    }
+    wide.then(|| format!("a thread holds a row of the window, and {} taps are more than {WIDEST_WINDOW}", of.window[1]))
 }
 
 /// Widened pixels and products in the code of a thread. The compiler sees the lines under a window in up to three places, each
@@ -108,13 +96,15 @@ impl Rules for Depthwise {
     }
 
     fn candidates(&self, request: &TileRequest<'_>) -> Vec<Tried> {
-        let Some(patches) = patches_of(request.operation) else { return Vec::new() };
+        let Some(patches) = direct::images(request.operation) else { return Vec::new() };
         let tiles = tiles(&patches, request.operation.dtype(), request).into_iter();
         tiles.map(|(tile, time)| Tried { tile, obstacle: None, time: Some(time) }).collect()
     }
 
     fn broken_rule(&self, tile: &Tile, operation: Operation, _: [usize; 2], strip: usize) -> Option<&'static str> {
-        let Some(patches) = patches_of(operation) else { return Some("it is for convolutions and gradients of their images") };
+        let Some(patches) = direct::images(operation) else {
+            return Some("it is for convolutions and gradients of their images");
+        };
         let (Tile { bm, bn, threads, .. }, [run, taps], [_, q]) = (*tile, own(tile), patches.windows().grid);
         let threads_of_row = (bn / strip).max(1);
         let at_once = (threads / threads_of_row).max(1) * run;
@@ -147,7 +137,7 @@ impl Rules for Depthwise {
 
     fn price(&self, of: &Priced<'_>) -> Price {
         let Copied { tile, operation, strip, .. } = of.copied;
-        let seen = patches_of(operation).map(|patches| seen(&patches, own(tile)[0], strip, of.widening(0)));
+        let seen = direct::images(operation).map(|patches| seen(&patches, own(tile)[0], strip, of.widening(0)));
         let [widened, products] = seen.unwrap_or_default();
         let kernel = 135.0 + 0.119 * widened + 1.65 * products;
         Price { kernel, thousand: 184.0, load: 0.0, store: 66.9, reduction: 165.0, sum: 0.0 }

@@ -5,7 +5,7 @@
 //! walks down a part of the images with all sums of its channels in registers, and reads each line once. Blocks leave their sums
 //! in the workspace, and the last one adds them up.
 
-use super::direct;
+use super::direct::{self, LONGEST_RUN, WIDEST_WINDOW};
 use super::rules::{Asked, Number, Rules, Tried, first_broken};
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
@@ -17,11 +17,9 @@ use crate::target::Gpu;
 /// Its rules.
 pub(super) struct DepthwiseFilters;
 
-/// The most output pixels of a thread side by side, and registers that it may take.
-const LONGEST_RUN: usize = 8;
+/// Registers that a thread may take.
 const MOST_REGISTERS: usize = 216;
-/// The widest window, and the most taps. All sums of a block lie in shared memory.
-const WIDEST_WINDOW: usize = 9;
+/// The most taps. All sums of a block lie in shared memory.
 const MOST_TAPS: usize = 512;
 
 /// The numbers of a tile's own part.
@@ -68,12 +66,12 @@ fn patches_of(operation: Operation) -> Option<Patches> {
 
 /// Why it cannot compute an operation.
 fn obstacle(operation: Operation) -> Option<String> {
-    let Some(Patches { convolution, .. }) = patches_of(operation) else {
+    let Some(patches) = patches_of(operation) else {
         return Some("the operation is not the gradient of a convolution's filters".into());
     };
-    let (of, taps) = (convolution.measures(), convolution.taps());
-    if convolution.channels_of_group() != 1 || convolution.filters_of_group() != 1 {
-        Some("it is for convolutions in which each channel has a filter of its own".into())
+    let (of, taps) = (patches.convolution.measures(), patches.convolution.taps());
+    if let Err(why) = direct::has_one_channel(&patches) {
+        Some(why)
     } else if of.window[1] > WIDEST_WINDOW {
         Some(format!("a thread holds a row of the window, and {} taps are more than {WIDEST_WINDOW}", of.window[1]))
     } else {

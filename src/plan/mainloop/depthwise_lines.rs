@@ -4,23 +4,23 @@
 //! A block goes down the lines of an image. They pass through a ring in shared memory, so memory is busy while threads
 //! multiply. A thread holds the weights of two channels, and the sums of all rows of output pixels over a line.
 
-use super::direct;
+use super::direct::{self, LONGEST_RUN, WIDEST_WINDOW};
 use super::rules::{Asked, Number, Rules, Tried, first_broken};
-use super::tile::{Tile, TileShape};
+use super::tile::{LARGEST, Tile, TileShape};
 use crate::dtype::DType;
 use crate::plan::Reason;
 use crate::plan::code::{Copied, Copies, Price, Priced, widening};
 use crate::plan::request::TileRequest;
-use crate::problem::{GradientOf, Operation, Patches, Shape};
+use crate::problem::{Operation, Patches, Shape};
+use std::ops::RangeInclusive;
 
 /// Its rules.
 pub(super) struct DepthwiseLines;
 
-/// The most pixels of a thread side by side, and registers that it may take.
-const LONGEST_RUN: usize = 8;
+/// Registers that a thread may take.
 const MOST_REGISTERS: usize = 248;
-/// The widest window.
-const WIDEST_WINDOW: usize = 9;
+/// Threads of a block that is tried.
+const THREADS: RangeInclusive<usize> = 96..=640;
 /// Bytes of shared memory that the system takes for each block.
 const RESERVED: usize = 1024;
 /// The most tiles that are tried.
@@ -72,20 +72,14 @@ impl Own {
     }
 }
 
-/// How it reads images, if the operation is one of its kind.
-fn patches_of(operation: Operation) -> Option<Patches> {
-    operation.patches().filter(|patches| patches.gradient != Some(GradientOf::Filters))
-}
-
 /// Why it cannot compute an operation.
 fn obstacle(operation: Operation) -> Option<String> {
-    let Some(patches) = patches_of(operation) else {
-        return Some("the operation is not a convolution, nor the gradient of its images".into());
+    let patches = match direct::of_one_channel(operation) {
+        Ok(patches) => patches,
+        Err(why) => return Some(why),
     };
     let (of, windows) = (patches.convolution.measures(), patches.windows());
-    if patches.convolution.channels_of_group() != 1 || patches.convolution.filters_of_group() != 1 {
-        Some("it is for convolutions in which each channel has a filter of its own".into())
-    } else if windows.spread != [1; 2] {
+    if windows.spread != [1; 2] {
         Some("the images that it would read have zeros between their pixels".into())
     } else if windows.dilation != [1; 2] {
         Some("the taps of a window lie apart".into())
@@ -151,10 +145,9 @@ fn tiles(patches: &Patches, request: &TileRequest<'_>) -> Vec<(Tile, f64)> {
     let (operation, strip) = (request.operation, request.strip);
     let (dtype, [p, q]) = (operation.dtype(), patches.windows().grid);
     let (of, taps, stride) = (patches.convolution.measures(), patches.convolution.taps(), patches.windows().stride);
-    let sums = !request.program.reductions.is_empty();
     // A long epilogue needs a few registers of its own.
     let most = if request.program.cost(request.fast_math) > 8 { MOST_REGISTERS - 8 } else { MOST_REGISTERS };
-    let bands: Vec<usize> = (1..=p).filter(|rows| p.is_multiple_of(*rows) && (*rows > 3 || *rows * 8 > p)).collect();
+    let bands: Vec<usize> = (1..=p.min(LARGEST)).filter(|rows| p.is_multiple_of(*rows) && (*rows > 3 || *rows * 8 > p)).collect();
     let mut all = Vec::new();
     let mut across_before = 0;
     for run in (1..=LONGEST_RUN).rev() {
@@ -167,12 +160,11 @@ fn tiles(patches: &Patches, request: &TileRequest<'_>) -> Vec<(Tile, f64)> {
         across_before = across;
         for bn in [144, 128, 112, 96, 80, 64, 48, 32, 16].into_iter().filter(|bn| *bn == 16 || bn / 2 < request.shape.n) {
             let lanes = bn / strip;
-            // Sums of columns take powers of two.
-            if sums && !lanes.is_power_of_two() || across * lanes > 640 {
+            if !takes_lanes(lanes, request) || across.saturating_mul(lanes) > *THREADS.end() {
                 continue;
             }
-            for groups in [1, 2, 4, 8, 16, 32].into_iter().filter(|groups| (96..=640).contains(&(groups * across * lanes))) {
-                for &rows in &bands {
+            for groups in [1, 2, 4, 8, 16, 32].into_iter().filter(|groups| THREADS.contains(&(groups * across * lanes))) {
+                for &rows in bands.iter().filter(|rows| groups * **rows * q <= LARGEST) {
                     let line = (across * run - 1) * stride[1] + of.window[1];
                     let own = Own { run, across, groups, rows, stages: 2 + 2 * stride[0], line, taps };
                     all.extend(tile(own, bn, &work, request, dtype));
@@ -183,6 +175,11 @@ fn tiles(patches: &Patches, request: &TileRequest<'_>) -> Vec<(Tile, f64)> {
     all.sort_by(|a, b| a.1.total_cmp(&b.1));
     all.truncate(MOST_TILES);
     all
+}
+
+/// Whether so many lanes of a row suit the epilogue: sums of columns take powers of two.
+fn takes_lanes(lanes: usize, request: &TileRequest<'_>) -> bool {
+    request.program.reductions.is_empty() || lanes.is_power_of_two()
 }
 
 /// How many words of one bank of shared memory a warp reads at once. Its lanes read consecutive words of so many strips, and
@@ -197,7 +194,7 @@ fn conflicts(lanes: usize, apart: usize) -> usize {
 /// A tile with its estimate, if a multiprocessor has room for it.
 fn tile(own: Own, bn: usize, work: &Work, request: &TileRequest<'_>, dtype: DType) -> Option<(Tile, f64)> {
     let Own { run, across, groups, rows, line, .. } = own;
-    let (patches, strip) = (patches_of(request.operation)?, request.strip);
+    let (patches, strip) = (direct::images(request.operation)?, request.strip);
     let q = patches.windows().grid[1];
     let threads = (groups * across * (bn / strip)).next_multiple_of(32);
     let memory: usize = own.memory(bn, dtype).iter().sum();
@@ -205,7 +202,10 @@ fn tile(own: Own, bn: usize, work: &Work, request: &TileRequest<'_>, dtype: DTyp
     let copies = (groups * line * bn * dtype.size()).div_ceil(16 * threads);
     let registers = work.registers() + 8 * copies.saturating_sub(2);
     // The four parts of a multiprocessor have registers of their own.
-    let fits = |blocks: &usize| (threads * blocks).next_multiple_of(128) * registers.next_multiple_of(8) <= 65_536;
+    let fits = |blocks: &usize| {
+        (threads * blocks).next_multiple_of(128) * registers.next_multiple_of(8)
+            <= request.target.registers_per_multiprocessor() as usize
+    };
     let min_blocks = (1..=by_memory.min(8)).rev().find(fits)?;
     let tile = Tile { bm: groups * rows * q, bn, shape: own.shape(), threads, min_blocks };
     let lines = (rows - 1) * work.stride[0] + work.window[0];
@@ -242,13 +242,15 @@ impl Rules for DepthwiseLines {
     }
 
     fn candidates(&self, request: &TileRequest<'_>) -> Vec<Tried> {
-        let Some(patches) = patches_of(request.operation) else { return Vec::new() };
+        let Some(patches) = direct::images(request.operation) else { return Vec::new() };
         let tiles = tiles(&patches, request).into_iter();
         tiles.map(|(tile, time)| Tried { tile, obstacle: None, time: Some(time) }).collect()
     }
 
     fn broken_rule(&self, tile: &Tile, operation: Operation, alignment: [usize; 2], strip: usize) -> Option<&'static str> {
-        let Some(patches) = patches_of(operation) else { return Some("it is for convolutions and gradients of their images") };
+        let Some(patches) = direct::images(operation) else {
+            return Some("it is for convolutions and gradients of their images");
+        };
         let (Tile { bm, bn, threads, .. }, own, [p, q]) = (*tile, Own::of(tile), patches.windows().grid);
         let Own { run, across, groups, rows, stages, line, taps } = own;
         let (of, stride) = (patches.convolution.measures(), patches.windows().stride);
@@ -268,9 +270,8 @@ impl Rules for DepthwiseLines {
         ])
     }
 
-    /// Sums of columns take lanes that are a power of two.
     fn fit(&self, tile: &Tile, request: &TileRequest<'_>) -> Result<Tile, Reason> {
-        if !request.program.reductions.is_empty() && !(tile.bn / request.strip).is_power_of_two() {
+        if !takes_lanes(tile.bn / request.strip, request) {
             return Err("reductions take strips whose number is a power of two".to_owned().into());
         }
         request.passes(0).map(|()| *tile)
@@ -309,7 +310,7 @@ impl Rules for DepthwiseLines {
 
     fn price(&self, of: &Priced<'_>) -> Price {
         let Copied { tile, operation, strip, .. } = of.copied;
-        let work = patches_of(operation).map(|patches| Work::of(&patches, operation, [Own::of(tile).run, strip]));
+        let work = direct::images(operation).map(|patches| Work::of(&patches, operation, [Own::of(tile).run, strip]));
         let [widened, products] = work.map_or([0; 2], |work| work.seen());
         let kernel = 150.0 + 0.12 * (widened * of.widening(0)) as f64 + 0.9 * products as f64;
         Price { kernel, thousand: 184.0, load: 0.0, store: 66.9, reduction: 165.0, sum: 0.0 }
@@ -320,7 +321,7 @@ impl Rules for DepthwiseLines {
     }
 
     fn registers(&self, tile: &Tile, operation: Operation, strip: usize) -> usize {
-        let Some(patches) = patches_of(operation) else { return 32 };
+        let Some(patches) = direct::images(operation) else { return 32 };
         Work::of(&patches, operation, [Own::of(tile).run, strip]).registers()
     }
 

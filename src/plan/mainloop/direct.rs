@@ -4,10 +4,32 @@
 use super::rules::{Asked, Number};
 use super::tile::Tile;
 use crate::plan::request::TileRequest;
-use crate::problem::{Operation, Patches};
+use crate::problem::{GradientOf, Operation, Patches};
 
 /// The most blocks of a multiprocessor that are worth waiting for: what a grid has to fill.
 const BLOCKS: usize = 4;
+
+/// The most pixels of a thread side by side, and the widest window, where filters have one channel each.
+pub(super) const LONGEST_RUN: usize = 8;
+pub(super) const WIDEST_WINDOW: usize = 9;
+
+/// How an operation reads images, if it is a convolution or the gradient of its images.
+pub(super) fn images(operation: Operation) -> Option<Patches> {
+    operation.patches().filter(|patches| patches.gradient != Some(GradientOf::Filters))
+}
+
+/// How filters of one channel each read images, or why the operation has none.
+pub(super) fn of_one_channel(operation: Operation) -> Result<Patches, String> {
+    let patches = images(operation).ok_or("the operation is not a convolution, nor the gradient of its images")?;
+    has_one_channel(&patches).map(|()| patches)
+}
+
+/// Why filters have more channels than one, or channels have more filters, if that is so.
+pub(super) fn has_one_channel(patches: &Patches) -> Result<(), String> {
+    let of = &patches.convolution;
+    let one = of.channels_of_group() == 1 && of.filters_of_group() == 1;
+    if one { Ok(()) } else { Err("it is for convolutions in which each channel has a filter of its own".into()) }
+}
 
 /// Why they cannot compute a part of K.
 pub(super) fn is_part(asked: &Asked<'_>) -> Option<String> {

@@ -16,15 +16,12 @@ use super::rules::{Number, Rules};
 use super::simt::Simt;
 use super::sm80::Sm80;
 use super::sm90a::rules::Sm90a;
-use super::tile::{Tile, TileShape};
+use super::tile::{LARGEST, Tile, TileShape};
 use crate::dtype::DType;
 use crate::plan::epilogue::reduce::Unit;
 use crate::problem::Operation;
 use crate::target::Target;
 use std::fmt;
-
-/// The largest number in a tile, except for the length of rows.
-const LARGEST: usize = 1 << 16;
 
 impl Mainloop {
     /// What is known of it.

@@ -3,6 +3,9 @@
 use crate::problem::Shape;
 use serde::{Deserialize, Serialize};
 
+/// The largest number in a tile, except for the length of rows.
+pub(super) const LARGEST: usize = 1 << 16;
+
 /// A configuration of a mainloop. Extents are in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
