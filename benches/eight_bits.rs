@@ -47,17 +47,20 @@ enum Does {
     Plain,
     /// Scaled by rows and columns, with a bias and relu, as BF16.
     Scaled,
+    /// Integers scaled by rows and columns, to eight bits.
+    Requantised,
     /// A bias, relu, the largest size and a scale, to eight bits; of integers scales of rows and columns besides.
     Quantised,
 }
 
 impl Does {
-    const ALL: [Does; 3] = [Does::Plain, Does::Scaled, Does::Quantised];
+    const ALL: [Does; 4] = [Does::Plain, Does::Scaled, Does::Requantised, Does::Quantised];
 
     const fn name(self) -> &'static str {
         match self {
             Does::Plain => "plain",
             Does::Scaled => "row and column scales, bias, relu",
+            Does::Requantised => "row and column scales, to eight bits",
             Does::Quantised => "bias, relu, amax, to eight bits",
         }
     }
@@ -66,7 +69,7 @@ impl Does {
         match self {
             Does::Plain if dtype == I8 => I32,
             Does::Plain | Does::Scaled => BF16,
-            Does::Quantised => dtype,
+            Does::Requantised | Does::Quantised => dtype,
         }
     }
 
@@ -78,6 +81,7 @@ impl Does {
                 Does::Plain if dtype == I8 => e.store("d", e.acc_i32(), I32),
                 Does::Plain => e.store("d", z, BF16),
                 Does::Scaled => e.store("d", (scaled(z) + e.load("bias", BF16.over(N))).relu(), BF16),
+                Does::Requantised => e.store("d", scaled(z), dtype),
                 Does::Quantised => {
                     let z = if dtype == I8 { scaled(z) } else { z };
                     let z = (z + e.load("bias", BF16.over(N))).relu();
@@ -91,7 +95,7 @@ impl Does {
     /// cuBLASLt's epilogue that does most of it.
     const fn peer(self, dtype: DType) -> (&'static str, u32) {
         match (self, dtype) {
-            (Does::Plain, _) => ("plain", 1),
+            (Does::Plain | Does::Requantised, _) => ("plain", 1),
             (_, DType::I8) => ("plain", 1),
             (Does::Scaled, _) => ("bias, relu", 6),
             (Does::Quantised, _) => ("bias, relu, amax", 6),
@@ -237,7 +241,7 @@ fn run(device: &Device, options: &Options) -> Result<()> {
             };
             for does in Does::ALL {
                 let title = format!("{shape}, {dtype}{mode}: {}", does.name());
-                if !title.contains(&options.only) {
+                if !title.contains(&options.only) || (does == Does::Requantised && dtype != I8) {
                     continue;
                 }
                 let gemm = Gemm::new(dtype, TN, &does.epilogue(dtype)?).fast_accumulation(fast);

@@ -18,8 +18,9 @@ pub(super) struct Reduction {
     monoid: String,
     /// Words of its state.
     words: usize,
-    /// What is taken in, inside a loop over `i`.
+    /// What is taken in, inside a loop over `i`, and whether it is an element of the matrix.
     terms: String,
+    counts: &'static str,
     /// Along what the result varies: N, M, neither or both.
     columns: bool,
     rows: bool,
@@ -62,6 +63,7 @@ pub(super) struct Block {
 
 fn reductions(plan: &KernelPlan, printer: &Printer) -> Vec<Reduction> {
     let (sets, parts) = (sets(&plan.program.reductions), plan.parts());
+    let inside = plan.tiles_lie_inside();
     let reduction = |(index, reduce): (usize, &PlannedReduction)| {
         let PlannedReduction { argument, operand, terms, value, monoid, accumulate, .. } = reduce;
         let (axes, block_index) = (operand.axes, sets.iter().position(|axes| *axes == operand.axes).unwrap_or_default());
@@ -73,6 +75,12 @@ fn reductions(plan: &KernelPlan, printer: &Printer) -> Vec<Reduction> {
             monoid: monoids::name(plan, *monoid, *value),
             words: monoid.words(*value),
             terms: terms.join(", "),
+            counts: match axes.without(L) {
+                _ if inside => "true",
+                N => "s.row < p.m",
+                M => "s.at(i) < p.n",
+                _ => "s.row < p.m && s.at(i) < p.n",
+            },
             columns: axes.without(L) == N,
             rows: axes.without(L) == M,
             all: axes.without(L) == Axes::NONE,

@@ -26,11 +26,11 @@ DEVICE void epilogue_visit(const Params& p, const TileValues& t, ColumnValues& c
 {% endif %}{% endfor -%}
 {% for r in reductions %}    { // {{ r.node }}: elements outside of the matrix do not count
 {% if r.columns %}#pragma unroll
-        for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>(s.row < p.m, c.{{ r.name }}[i], {{ r.terms }});
+        for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>({{ r.counts }}, c.{{ r.name }}[i], {{ r.terms }});
 {% endif %}{% if r.rows %}#pragma unroll
-        for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>(s.at(i) < p.n, r.{{ r.name }}, {{ r.terms }});
+        for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>({{ r.counts }}, r.{{ r.name }}, {{ r.terms }});
 {% endif %}{% if r.all %}#pragma unroll
-        for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>(s.row < p.m && s.at(i) < p.n, c.{{ r.name }}, {{ r.terms }});
+        for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>({{ r.counts }}, c.{{ r.name }}, {{ r.terms }});
 {% endif %}{% if r.elements %}        const {{ r.block_type }} block({# -#}
             p, s.row - s.row % UNIT_ROWS, s.column - s.column % BN, t.batch);
         const {{ r.result_type }} result{ {{ r.base }}, {{ r.ld }}};

@@ -120,10 +120,15 @@ DEVICE void read_matrix(Raw<T, N>& raw, const Strip& s, const T*, i64, int, int,
     } else {
         const int row = s.first_row + s.lane / 4;
 #pragma unroll
-        for (int i = 0; i < N; ++i) {
-            const int column = s.first_column + i / 2 * 8 + s.lane % 4 * 2 + i % 2;
-            const u32 at = ROW_MAJOR ? Place::at(row, column * sizeof(T)) : Place::at(column, row * sizeof(T));
-            raw.elements[i] = shared_at<T>(chunk + at);
+        for (int i = 0; i < N; i += 2) {
+            const int column = s.first_column + i / 2 * 8 + s.lane % 4 * 2;
+            if constexpr (ROW_MAJOR) {
+                using Pair = typename Raw<T, 2>::Word;
+                reinterpret_cast<Pair*>(raw.elements)[i / 2] = shared_at<Pair>(chunk + Place::at(row, column * sizeof(T)));
+            } else {
+                raw.elements[i] = shared_at<T>(chunk + Place::at(column, row * sizeof(T)));
+                raw.elements[i + 1] = shared_at<T>(chunk + Place::at(column + 1, row * sizeof(T)));
+            }
         }
     }
 }
@@ -142,10 +147,8 @@ DEVICE void write_matrix(T*, i64, const Raw<T, N>& raw, const Strip& s, int, int
         for (int i = 0; i < N; i += 2) {
             const int column = s.first_column + i / 2 * 8 + s.lane % 4 * 2;
             if constexpr (ROW_MAJOR) {
-                Raw<T, 2> pair;
-                pair.elements[0] = raw.elements[i];
-                pair.elements[1] = raw.elements[i + 1];
-                shared_at<typename Raw<T, 2>::Word>(chunk + Place::at(row, column * sizeof(T))) = pair.words[0];
+                using Pair = typename Raw<T, 2>::Word;
+                shared_at<Pair>(chunk + Place::at(row, column * sizeof(T))) = reinterpret_cast<const Pair*>(raw.elements)[i / 2];
             } else {
                 shared_at<T>(chunk + Place::at(column, row * sizeof(T))) = raw.elements[i];
                 shared_at<T>(chunk + Place::at(column + 1, row * sizeof(T))) = raw.elements[i + 1];

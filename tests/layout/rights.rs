@@ -4,7 +4,8 @@
 use crate::{Asked, seen};
 use postlude::Operation;
 use postlude::check::Role;
-use postlude::plan::{InstrKind, KernelPlan, Mainloop, MapSource, TileShape};
+use postlude::ir::axes::Axes;
+use postlude::plan::{InstrKind, KernelPlan, Mainloop, MapSource, PlannedReduction, TileShape};
 use postlude::prelude::*;
 
 /// The strip of a visit is the one of its tile: aligned for every matrix along it, and whole within the tile.
@@ -61,13 +62,15 @@ pub fn grid(plan: &KernelPlan, shape: Shape) {
     }
 }
 
-/// Elements are computed twice exactly where nothing counts them, nothing has changed their operands, and they share no
-/// byte.
+/// Elements are computed twice exactly where nothing counts them but a largest one of all, nothing has changed their operands,
+/// and they share no byte.
 pub fn shifted_edges(plan: &KernelPlan) {
     let operands = plan.arguments.iter().filter_map(|argument| argument.role.operand());
     let shared_bytes = operands.filter(|operand| operand.axes.is_matrix()).any(|operand| operand.dtype.is_packed());
     let updated = plan.arguments.iter().any(|argument| matches!(argument.role, Role::Update(_)));
-    let counted = !plan.program.reductions.is_empty() || !plan.program.sums.is_empty();
+    let largest = [Monoid::Max, Monoid::Min, Monoid::AbsMax, Monoid::ArgMax, Monoid::ArgMin];
+    let total = |reduce: &PlannedReduction| reduce.operand.axes == Axes::NONE && largest.contains(&reduce.monoid);
+    let counted = !plan.program.reductions.iter().all(total) || !plan.program.sums.is_empty() || !plan.program.counts.is_empty();
     let may = plan.tile.mainloop() == Mainloop::Sm90a && !shared_bytes && !updated && !counted;
     assert_eq!(plan.shifted_edges, may, "{}", plan.explain());
 }

@@ -107,6 +107,13 @@ fn an_index_is_that_of_the_first_of_the_best() {
     }
 }
 
+/// These may meet an element in two tiles.
+#[test]
+fn some_take_an_element_twice_as_once() {
+    let twice: Vec<Monoid> = Monoid::ALL.into_iter().filter(|monoid| monoid.is_idempotent()).collect();
+    assert_eq!(twice, [Monoid::Max, Monoid::Min, Monoid::AbsMax, Monoid::ArgMax, Monoid::ArgMin]);
+}
+
 /// Such a reduction over an axis of one element computes nothing.
 #[test]
 fn some_keep_one_number_as_it_is() {

@@ -14,9 +14,12 @@ const WIDEST: usize = 16;
 
 /// Whether elements may be computed twice. They may if nothing adds them up, nothing has overwritten their inputs, and
 /// no byte holds elements of several tiles. The borrow checker makes sure that no other argument overwrites an input.
+/// A total takes them from any tile, and a largest one is the same if an element comes twice.
 pub(in crate::plan) fn allows(program: &Program, arguments: &[Argument]) -> bool {
     let mut matrices = arguments.iter().filter_map(|argument| argument.role.operand()).filter(|operand| operand.axes.is_matrix());
-    program.only_stores()
+    program.counts.is_empty()
+        && program.sums.is_empty()
+        && program.reductions.iter().all(|reduce| reduce.only_totals && reduce.monoid.is_idempotent())
         && !arguments.iter().any(|argument| matches!(argument.role, Role::Update(_)))
         && !matrices.any(|operand| operand.dtype.is_packed())
 }
@@ -26,7 +29,26 @@ impl KernelPlan {
     /// kernel sees them. A tile there ends where the output does, or as little beyond as alignment requires. Blocks
     /// that share K are one tile.
     pub fn edge_tiles(&self, shape: Shape) -> [usize; 2] {
-        let Shape { m, n, .. } = self.seen(shape);
+        self.edges_within(self.seen(shape))
+    }
+
+    /// Whether no tile reaches beyond the output, on the extents that the plan was made for. Then reductions take all elements of
+    /// a tile, without a comparison for each.
+    pub(crate) fn tiles_lie_inside(&self) -> bool {
+        let Shape { m, n, .. } = self.extents;
+        let plain = self.staging.is_some() && self.operation.patches().is_none() && self.operation.extents().is_none();
+        let [row, column] = self.edges_within(self.extents);
+        // Each block of a cluster has a tile, even beyond the output.
+        let [rows, columns] = self.tile.rules().rastered(&self.tile);
+        plain
+            && if self.shifted_edges {
+                row.saturating_add(self.tile.bm) <= m && column.saturating_add(self.tile.multiplied_columns()) <= n
+            } else {
+                m.is_multiple_of(rows) && n.is_multiple_of(columns)
+            }
+    }
+
+    fn edges_within(&self, Shape { m, n, .. }: Shape) -> [usize; 2] {
         let operands = self.arguments.iter().filter_map(|argument| argument.role.operand());
         let matrices = operands.filter(|operand| operand.axes.is_matrix()).map(|operand| operand.dtype.size());
         let narrowest = matrices.fold(self.operation.dtype().size(), usize::min);
@@ -71,6 +93,32 @@ mod tests {
         assert_eq!(of(&identity, 129, 128), [8, 0]);
         let beyond = plan(&identity, tile, Shape::new(128, 128, 128)).edge_tiles(Shape::new(usize::MAX, 0, 1));
         assert!(beyond[0] >= usize::MAX - 128 && beyond[1] == 0, "an extent that nothing can be planned for is no panic");
+    }
+
+    #[test]
+    fn a_largest_element_may_be_computed_twice_and_a_total_may_not() {
+        let of = |monoid, tile, m, n| {
+            let epilogue = Epilogue::build(|e| {
+                e.reduce("total", e.acc(), monoid, F32.pointer());
+                e.store("d", e.acc(), F16);
+            });
+            let plan = plan(&epilogue.unwrap(), tile, Shape::new(m, n, 256));
+            (plan.shifted_edges, plan.tiles_lie_inside())
+        };
+        let tile = Tile::ping_pong(128, 192, 3);
+        for monoid in [Monoid::Max, Monoid::Min, Monoid::AbsMax] {
+            assert_eq!(of(monoid, tile, 256, 384), (true, true), "whole tiles");
+            assert_eq!(of(monoid, tile, 200, 256), (true, true), "tiles that overlap");
+            assert_eq!(of(monoid, tile, 200, 250), (true, false), "columns end between two that a tile may begin at");
+            assert_eq!(of(monoid, tile, 250, 256), (true, false), "rows do");
+            assert_eq!(of(monoid, tile, 120, 256), (true, false), "a tile is higher than the output");
+            assert_eq!(of(monoid, tile, 256, 184), (true, false), "a tile is wider");
+        }
+        assert_eq!(of(Monoid::Sum, tile, 256, 384), (false, true));
+        assert_eq!(of(Monoid::Sum, tile, 256, 256), (false, false));
+        assert_eq!(of(Monoid::Sum, tile.clustered(2, 1), 256, 384), (false, true));
+        assert_eq!(of(Monoid::Sum, tile.clustered(2, 1), 384, 384), (false, false), "the last cluster has a tile beyond");
+        assert_eq!(of(Monoid::Max, tile.clustered(2, 1), 384, 384), (true, true), "it begins where the one before does");
     }
 
     #[test]
