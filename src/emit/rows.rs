@@ -13,6 +13,9 @@ pub(super) struct Stage {
     number: usize,
     visit: Vec<String>,
     reductions: Vec<Reduction>,
+    /// The monoid of all of them and its state, if they are combined at one barrier.
+    together: Option<String>,
+    states: String,
     /// The values of a row that follow.
     row: Vec<String>,
     /// Whether any of them goes over all rows, too.
@@ -33,6 +36,8 @@ struct Reduction {
     /// The member that gets the result, and its name alone.
     result: String,
     field: String,
+    /// Its part of a state of all of the stage.
+    place: String,
     /// Whether it goes over all rows, too.
     whole: bool,
     node: String,
@@ -50,15 +55,38 @@ pub(super) struct VectorStore {
 }
 
 pub(super) fn stages(plan: &KernelPlan, printer: &Printer) -> Vec<Stage> {
-    let stage = |(index, stage): (usize, &crate::plan::Stage)| Stage {
-        number: index + 1,
-        visit: printer.visit(&stage.visit),
-        reductions: stage.reductions.iter().map(|reduction| of(plan, printer, reduction)).collect(),
-        row: printer.phase(Phase::Row, index + 1),
-        whole: stage.reductions.iter().any(|reduction| reduction.whole),
-        keeps: plan.program.keeps(stage),
+    let stage = |(index, stage): (usize, &crate::plan::Stage)| {
+        let mut reductions: Vec<Reduction> = stage.reductions.iter().map(|reduction| of(plan, printer, reduction)).collect();
+        let (together, states) = if plan.combines_together(stage) { together(&mut reductions) } else { (None, String::new()) };
+        Stage {
+            number: index + 1,
+            visit: printer.visit(&stage.visit),
+            reductions,
+            together,
+            states,
+            row: printer.phase(Phase::Row, index + 1),
+            whole: stage.reductions.iter().any(|reduction| reduction.whole),
+            keeps: plan.program.keeps(stage),
+        }
     };
     plan.program.stages.iter().enumerate().map(stage).collect()
+}
+
+/// The monoid of all reductions, and its state. Each gets its place in it.
+fn together(reductions: &mut [Reduction]) -> (Option<String>, String) {
+    let last = reductions.len().saturating_sub(1);
+    let (mut monoid, mut states) = (String::new(), String::new());
+    for (i, reduction) in reductions.iter_mut().enumerate().rev() {
+        let state = format!("r.{}", reduction.name);
+        if i == last {
+            (monoid, states) = (reduction.monoid.clone(), state);
+        } else {
+            (monoid, states) = (format!("Both<{}, {monoid}>", reduction.monoid), format!("{{{state}, {states}}}"));
+        }
+        reduction.place = "second.".repeat(i) + if i == last { "" } else { "first" };
+        reduction.place.truncate(reduction.place.trim_end_matches('.').len());
+    }
+    (Some(monoid), states)
 }
 
 fn of(plan: &KernelPlan, printer: &Printer, reduction: &RowReduce) -> Reduction {
@@ -69,6 +97,7 @@ fn of(plan: &KernelPlan, printer: &Printer, reduction: &RowReduce) -> Reduction 
         terms: terms.iter().map(|&term| printer.reference(term)).collect::<Vec<_>>().join(", "),
         result: printer.reference(*step),
         field: format!("v{step}"),
+        place: String::new(),
         whole: *whole,
         node: printer.note(*step),
     }
@@ -90,6 +119,8 @@ fn stores(plan: &KernelPlan, printer: &Printer, with_rows: bool) -> Vec<VectorSt
 pub(super) struct Rows {
     /// What is reduced along rows before the visit.
     stages: Vec<Stage>,
+    /// Whether the states of several reductions are combined at one barrier.
+    combines_together: bool,
     row_stores: Vec<VectorStore>,
     /// What a visit stores beside matrices.
     strip_stores: Vec<VectorStore>,
@@ -111,6 +142,17 @@ impl Rows {
         let whole = stages.iter().any(|stage| stage.whole);
         let [row_stores, strip_stores] = [true, false].map(|with_rows| stores(plan, printer, with_rows));
         let [holds_rows, renews, keeps_sums] = [plan.tile.holds_rows(), plan.renews_rows(), plan.keeps_sums()];
-        Rows { stages, row_stores, strip_stores, holds_rows, renews, keeps_sums, whole, bands: plan.program.band.is_some() }
+        let combines_together = stages.iter().any(|stage| stage.together.is_some());
+        Rows {
+            stages,
+            combines_together,
+            row_stores,
+            strip_stores,
+            holds_rows,
+            renews,
+            keeps_sums,
+            whole,
+            bands: plan.program.band.is_some(),
+        }
     }
 }

@@ -401,6 +401,11 @@ impl Monoid {
         self.custom().is_none() && [1.0, -1.5, 0.25, 3.0].into_iter().all(again)
     }
 
+    /// Whether the result for `c * x` is `c` times that for `x`, and the result for `x + y` the sum of both.
+    pub(crate) fn is_linear(self) -> bool {
+        self.adds() && self.keeps_one()
+    }
+
     /// Whether one number alone comes to itself.
     pub(crate) fn keeps_one(self) -> bool {
         let of_one = |x: f64| {

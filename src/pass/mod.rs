@@ -4,6 +4,7 @@
 //! source location.
 
 mod apart;
+mod distribute;
 mod fold;
 mod inline;
 mod moments;
@@ -12,6 +13,7 @@ mod transpose;
 
 pub use apart::{Apart, Interim, Part, apart};
 pub(crate) use apart::{unused, with_accumulator};
+pub use distribute::distribute;
 pub use fold::fold;
 pub(crate) use fold::place;
 pub use inline::inline;

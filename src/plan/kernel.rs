@@ -11,7 +11,7 @@ use crate::plan::mainloop::sm90a::cost::{self, CostInputs};
 use crate::plan::passes::Passes;
 use crate::plan::{
     ArgumentRuns, CHUNK_ROWS, Choice, CostModel, Instr, InstrKind, Mainloop, Params, Parts, PlannedScores, Program, Repack,
-    Staging, TensorMap, Tile, Workspace, lies_along_columns,
+    Stage, Staging, TensorMap, Tile, Workspace, lies_along_columns,
 };
 #[cfg(feature = "cuda")]
 use crate::plan::{MapSource, Staged};
@@ -215,6 +215,15 @@ impl KernelPlan {
     /// Whether threads widen rows that they hold again for each stage.
     pub(crate) fn renews_rows(&self) -> bool {
         self.tile.rules().renews_rows(&self.tile, &self.program, self.operation.dtype())
+    }
+
+    /// Whether one barrier combines the states of all reductions of a stage, so that it has a place for all of them.
+    pub(crate) fn combines_together(&self, stage: &Stage) -> bool {
+        let bytes: usize = stage.reductions.iter().map(|reduction| 4 * reduction.monoid.words(reduction.value)).sum();
+        self.tile.rules().place_of_states().is_some_and(|place| bytes <= place)
+            && stage.reductions.len() > 1
+            && !stage.reductions.iter().any(|reduction| reduction.whole)
+            && !self.has_doubles()
     }
 
     /// Whether threads keep sums over M in shared memory from row to row.

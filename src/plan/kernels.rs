@@ -208,6 +208,7 @@ fn in_passes(request: &PlanRequest<'_>, why: String) -> Result<KernelPlan, PlanE
         // one of them.
         epilogue = pass::moments(&epilogue, |over| Some(over) != inside);
     }
+    epilogue = pass::distribute(&epilogue);
     let refused = |beside| PlanError::Reduction { why: format!("{why}; {beside}") };
     let Apart { mut parts, mut interim } = pass::apart(&epilogue, |over| Some(over) == inside).map_err(refused)?;
     if interim.is_empty() {

@@ -13,8 +13,9 @@
 {% endfor %}    }
 }
 DEVICE void epilogue_reduce_{{ stage.number }}(const Params& p, const TileValues& t, RowValues& r, const Strip& s, int& turn) {
-{% for r in stage.reductions %}{% if not r.whole %}    {{ r.result }} = {{ r.monoid }}::result(
-        combine_row<{{ r.monoid }}>(r.{{ r.name }}, turn), {# -#}
+{% if stage.together %}    const auto all = combine_row<{{ stage.together }}>({{ stage.states }}, turn);
+{% endif %}{% for r in stage.reductions %}{% if not r.whole %}    {{ r.result }} = {{ r.monoid }}::result(
+        {% if stage.together %}all.{{ r.place }}{% else %}combine_row<{{ r.monoid }}>(r.{{ r.name }}, turn){% endif %}, {# -#}
         {% if doubles %}double{% else %}float{% endif %}{# -#}
         ({% if bands %}min(BN, p.n - s.column / BN * BN){% else %}p.n{% endif %})); // {{ r.node }}
 {% endif %}{% endfor -%}

@@ -33,9 +33,14 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
 #pragma unroll
     for (int i = 0; i < TOGETHER; ++i) held[i].read<INSIDE>(p, t, {tile.row + i * AT_ONCE + first, lane});
 {% else %}    Held next[AHEAD ? TOGETHER : 1];   // loads in flight
+    RowValues next_rows[AHEAD ? TOGETHER : 1];
     if constexpr (AHEAD) {   // without braces NVRTC 13.0 drops what is behind the pragma
 #pragma unroll
-        for (int i = 0; i < TOGETHER; ++i) next[i].read<INSIDE>(p, t, {tile.row + i * AT_ONCE + first, lane});
+        for (int i = 0; i < TOGETHER; ++i) {
+            const Strip s{tile.row + i * AT_ONCE + first, lane};
+            next[i].read<INSIDE>(p, t, s);
+            next_rows[i] = epilogue_row(p, t, s);
+        }
     }
 {% endif -%}
 #pragma unroll 1
@@ -45,15 +50,22 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
 #pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
             const Strip s{tile.row + batch + i * AT_ONCE + first, lane};
-{% if not keeps_sums %}            if constexpr (AHEAD) held[i] = next[i];
-            else held[i].read<INSIDE>(p, t, s);
+            if constexpr (INSIDE) __builtin_assume(s.row < p.m);
+{% if not keeps_sums %}            if constexpr (AHEAD) {
+                held[i] = next[i];
+                rows[i] = next_rows[i];
+                continue;
+            }
+            held[i].read<INSIDE>(p, t, s);
 {% endif %}            rows[i] = epilogue_row(p, t, s);
         }
 {% if not keeps_sums %}        if constexpr (AHEAD) {
 #pragma unroll
             for (int i = 0; i < TOGETHER; ++i) {
                 const int behind = batch + (TOGETHER + i) * AT_ONCE;
-                next[i].read<false>(p, t, {behind < BM ? tile.row + behind + first : p.m, lane});   // no such row
+                const Strip s{tile.row + first + (behind < BM ? behind : batch), lane};   // behind the last any
+                next[i].read<INSIDE>(p, t, s);
+                next_rows[i] = epilogue_row(p, t, s);
             }
         }
 {% endif -%}
@@ -94,7 +106,7 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
 {% endif %}                epilogue_visit(p, t, c, rows[i], held[i].fetched[v], s, acc);
 {% if keeps_sums %}                move_sums<true>(c, v);
                 const int behind = batch + (TOGETHER + i) * AT_ONCE;
-                held[i].read<false>(p, t, {behind < BM ? tile.row + behind + first : p.m, lane}, v, v + 1);
+                held[i].read<INSIDE>(p, t, {tile.row + first + (behind < BM ? behind : batch), lane}, v, v + 1);
 {% elif reductions %}                carry_sums(columns[v], c);
 {% endif %}            }
             if (lane == {% if bands %}tile.column{% else %}0{% endif %}) epilogue_store_row(p, t, rows[i], {row, lane});

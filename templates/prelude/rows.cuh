@@ -11,6 +11,17 @@ template <class M> DEVICE typename M::State combine_row(const typename M::State&
 {% else %}// ---- rows: combines the states of threads that share a row, or the block, so that each of them has the result ----
 extern __shared__ __align__(16) u8 smem[];
 
+{% if combines_together %}// Two monoids, whose states are combined at one barrier.
+template <class A, class B> struct Both {
+    struct State {
+        typename A::State first;
+        typename B::State second;
+    };
+    static DEVICE State combine(const State& a, const State& b) {
+        return {A::combine(a.first, b.first), B::combine(a.second, b.second)};
+    }
+};
+{% endif -%}
 // The warps alternate between two places for their states, so that one barrier is enough. A warp writes to the first place
 // again only after the barrier of the second, and no warp passes that barrier before it has read the first. The warps are
 // combined in their order.

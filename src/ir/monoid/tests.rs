@@ -114,6 +114,13 @@ fn some_take_an_element_twice_as_once() {
     assert_eq!(twice, [Monoid::Max, Monoid::Min, Monoid::AbsMax, Monoid::ArgMax, Monoid::ArgMin]);
 }
 
+/// A sum of these can be distributed over what is summed.
+#[test]
+fn sums_and_means_are_linear() {
+    let linear: Vec<Monoid> = Monoid::ALL.into_iter().filter(|monoid| monoid.is_linear()).collect();
+    assert_eq!(linear, [Monoid::Sum, Monoid::Mean]);
+}
+
 /// Such a reduction over an axis of one element computes nothing.
 #[test]
 fn some_keep_one_number_as_it_is() {

@@ -88,6 +88,8 @@ pub struct Row {
     pub picks: Option<Picks>,
     /// Its replacement for special operands.
     pub law: Option<Law>,
+    /// The value as a sum of products, if it is one: of each the operands that it multiplies, and whether it is subtracted.
+    pub products: &'static [(bool, &'static [usize])],
     /// Issue slots of the exact spelling for one element, roughly: one for an instruction, and seven for one of the
     /// special-function unit.
     pub cost: u32,
@@ -114,7 +116,8 @@ macro_rules! primitives {
         $(, f64 $cuda_f64:literal within $ulp_f64:literal)?
         $(, integers $integers:expr)? $(, i32 $cuda_i32:literal, $eval_i32:expr)?
         $(, fast $fast:literal ($abs:literal, $rel:literal) $(cost $fast_cost:literal)? $(code $fast_code:literal)? on $on:expr)?
-        $(, eval $eval:expr)? $(, adjoint $adjoint:expr)? $(, picks $arms:tt $condition:expr)? $(, law $law:expr)?; )*) => {
+        $(, eval $eval:expr)? $(, adjoint $adjoint:expr)? $(, picks $arms:tt $condition:expr)? $(, law $law:expr)?
+        $(, products $products:expr)?; )*) => {
         /// A primitive of the epilogue graph. The [table](crate::ir::op) defines each one.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum Op { $(
@@ -152,6 +155,7 @@ macro_rules! primitives {
             adjoint: primitives!(@opt $($adjoint as Adjoint)?),
             picks: primitives!(@opt $(Picks { arms: $arms, condition: $condition })?),
             law: primitives!(@opt $($law as Law)?),
+            products: primitives!(@products $($products)?),
             cost: $cost,
             code: primitives!(@or $cost $(, $code)?),
             forks: primitives!(@forks $($($forks)?)?),
@@ -187,6 +191,8 @@ macro_rules! primitives {
     (@or $a:literal, $b:literal) => { $b };
     (@opt) => { None };
     (@opt $e:expr) => { Some($e) };
+    (@products) => { &[] };
+    (@products $products:expr) => { &$products };
     (@eval $eval:expr) => { $eval };
     (@eval ; $eval:expr) => { |x| integers($eval, x) };
     (@forks) => { false };
@@ -308,6 +314,19 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn products_add_up_to_the_value() {
+        let mut with_products = 0;
+        for row in Op::ALL.iter().map(|op| op.row()).filter(|row| !row.products.is_empty()) {
+            let x: Vec<f64> = [1.5, -2.25, 3.0].into_iter().take(row.signature.arity()).collect();
+            let product = |operands: &[usize]| operands.iter().map(|&i| x[i]).product::<f64>();
+            let sum: f64 = row.products.iter().map(|(less, of)| if *less { -product(of) } else { product(of) }).sum();
+            assert_eq!((row.eval)(&x), sum, "{}", row.name);
+            with_products += 1;
+        }
+        assert_eq!(with_products, 5, "add, sub, mul, neg, fma");
+    }
 
     #[test]
     fn every_row_is_complete() {

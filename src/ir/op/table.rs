@@ -14,15 +14,23 @@ primitives! {
     /// `a + b`.
     Add = "add", numeric(2), cost 1, ulp 1, cuda "$0 + $1", i32 "wrap_add($0, $1)", |x| x[0].wrapping_add(x[1]),
         eval |x| x[0] + x[1], adjoint |_, _, _, g| vec![Some(g), Some(g)],
-        law |s, x| s.without(x, -0.0, 0);
+        law |s, x| s.without(x, -0.0, 0),
+        products [(false, &[0]), (false, &[1])];
     /// `a - b`.
     Sub = "sub", numeric(2), cost 1, ulp 1, cuda "$0 - $1", i32 "wrap_sub($0, $1)", |x| x[0].wrapping_sub(x[1]),
         eval |x| x[0] - x[1], adjoint |s, _, _, g| vec![Some(g), Some(s.neg_(g))],
-        law |s, x| s.is(x[1], 0.0, 0).then_some(Rewrite::Is(x[0]));
+        law |s, x| s.is(x[1], 0.0, 0).then_some(Rewrite::Is(x[0])),
+        products [(false, &[0]), (true, &[1])];
     /// `a * b`.
     Mul = "mul", numeric(2), cost 1, ulp 1, cuda "$0 * $1", i32 "wrap_mul($0, $1)", |x| x[0].wrapping_mul(x[1]),
-        eval |x| x[0] * x[1], adjoint |s, x, _, g| vec![Some(s.mul_(g, x[1])), Some(s.mul_(g, x[0]))],
-        law |s, x| s.without(x, 1.0, 1);
+        eval |x| x[0] * x[1], adjoint |s, x, _, g| if x[0] == x[1] {
+            // A square: what is the same for a row is doubled once for the row.
+            let twice = s.f(Op::Add, &[g, g]);
+            vec![Some(s.mul_(twice, x[0])), None]
+        } else {
+            vec![Some(s.mul_(g, x[1])), Some(s.mul_(g, x[0]))]
+        },
+        law |s, x| s.without(x, 1.0, 1), products [(false, &[0, 1])];
     /// `a / b`. Integers truncate towards zero; dividing an integer by zero gives 0. The fast form gives 0 where `|b|`
     /// exceeds 2^126.
     Div = "div", numeric(2), cost 10, code 19 forks, ulp 1, cuda "$0 / $1",
@@ -37,7 +45,8 @@ primitives! {
     /// `-a`.
     #[doc(alias = "negative")]
     Neg = "neg", numeric(1), cost 1, ulp 0, cuda "-$0", i32 "wrap_sub(0, $0)", |x| x[0].wrapping_neg(),
-        eval |x| -x[0], adjoint |s, _, _, g| vec![Some(s.neg_(g))], law |s, x| s.twice(Op::Neg, x);
+        eval |x| -x[0], adjoint |s, _, _, g| vec![Some(s.neg_(g))], law |s, x| s.twice(Op::Neg, x),
+        products [(true, &[0])];
     /// `|a|`. Its derivative at 0 and at NaN is 0.
     #[doc(alias = "fabs")]
     #[doc(alias = "absolute")]
@@ -68,7 +77,8 @@ primitives! {
     Fma = "fma" method (fma(b, c)), numeric(3), cost 1, ulp 1, cuda "fmaf($0, $1, $2)", f64 "fma($0, $1, $2)" within 1,
         i32 "wrap_add(wrap_mul($0, $1), $2)", |x| x[0].wrapping_mul(x[1]).wrapping_add(x[2]),
         eval |x| x[0].mul_add(x[1], x[2]),
-        adjoint |s, x, _, g| vec![Some(s.mul_(g, x[1])), Some(s.mul_(g, x[0])), Some(g)];
+        adjoint |s, x, _, g| vec![Some(s.mul_(g, x[1])), Some(s.mul_(g, x[0])), Some(g)],
+        products [(false, &[0, 1]), (false, &[2])];
     /// `e^a`.
     Exp = "exp" method (exp()), float(1), cost 8, ulp 2, domain &[&[[-150.0, 130.0]]], cuda "expf($0)", f64 "exp($0)" within 1,
         fast "exp_fast($0)" (1e-37, 5e-6) on &[&[[-87.0, 88.0]]],

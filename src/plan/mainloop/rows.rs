@@ -11,6 +11,8 @@ use crate::plan::request::TileRequest;
 use crate::plan::{InstrKind, Phase, Program, Reason};
 use crate::problem::Operation;
 
+/// Bytes in which a warp leaves the states of a row.
+const PLACE: usize = 32;
 /// Its rules.
 pub(super) struct Rows;
 
@@ -175,10 +177,10 @@ impl Rules for Rows {
             && (!tile.is_whole() || tile.bm == (tile.threads / group.max(1)).max(1) * together)
     }
 
-    /// The states of a row's warps, twice: up to 32 bytes each.
+    /// The states of a row's warps, twice.
     fn memory(&self, tile: &Tile, _: DType) -> [usize; 2] {
         let [group, ..] = own(tile);
-        [if group > 32 || tile.is_whole() { 2 * tile.threads } else { 0 }, 0]
+        [if group > 32 || tile.is_whole() { 2 * (tile.threads / 32 * PLACE) } else { 0 }, 0]
     }
 
     fn accumulators(&self, tile: &Tile) -> usize {
@@ -211,6 +213,10 @@ impl Rules for Rows {
         let loads = || program.loads_of(Phase::Visit).any(|(_, _, operand)| operand.dtype == DType::BF16);
         let has_any = dtype == DType::BF16 || loads();
         has_any && tile.holds_rows() && program.stages.len() <= MOST_RENEWED && program.reductions.is_empty()
+    }
+
+    fn place_of_states(&self) -> Option<usize> {
+        Some(PLACE)
     }
 
     fn keeps_sums(&self, tile: &Tile, program: &Program, dtype: DType) -> bool {

@@ -250,6 +250,11 @@ pub(in crate::plan) trait Rules: Sync {
         false
     }
 
+    /// Bytes in which the warps that share a row leave the states of a stage, if one barrier combines all of them.
+    fn place_of_states(&self) -> Option<usize> {
+        None
+    }
+
     /// How often a kernel with so many stages of reductions along rows reads its matrices, in words.
     fn reads_of_rows(&self, _tile: &Tile, _stages: usize) -> String {
         "held in registers, so that memory is read once".into()
