@@ -83,8 +83,8 @@ fn together(reductions: &mut [Reduction]) -> (Option<String>, String) {
         } else {
             (monoid, states) = (format!("Both<{}, {monoid}>", reduction.monoid), format!("{{{state}, {states}}}"));
         }
-        reduction.place = "second.".repeat(i) + if i == last { "" } else { "first" };
-        reduction.place.truncate(reduction.place.trim_end_matches('.').len());
+        let path = vec!["second"; i].into_iter().chain((i != last).then_some("first"));
+        reduction.place = path.collect::<Vec<_>>().join(".");
     }
     (Some(monoid), states)
 }

@@ -390,7 +390,7 @@ impl Monoid {
 
     /// Whether an element that comes twice changes nothing. Nothing is known of a program's own monoid.
     pub(crate) fn is_idempotent(self) -> bool {
-        let value = self.takes(0)[0];
+        let Some(&value) = self.takes(0).first() else { return false };
         let again = |x: f64| {
             let (mut once, element) = (self.identity(value), [x, 0.0]);
             self.take(value, &mut once, &element[..self.arity()]);

@@ -2,8 +2,8 @@
 //! from other reductions and are the same for all summed elements. Then it waits for none of them, and one pass over a row
 //! reduces everything. A layer norm's gradient is such a case.
 //!
-//! Needs no calls. A distance from a reduction, as in the mean of `x - mean(x)`, stays: it is summed for what a difference of
-//! sums would lose. Only reductions of `f32` change. Results differ by roundings.
+//! Needs no calls. A difference stays, and so does a distance from a reduction, as in the mean of `x - mean(x)`: it is summed for
+//! what a difference of sums would lose. Only reductions of `f32` change. Results differ by roundings.
 
 use super::rebuild;
 use crate::check::Checked;
@@ -116,6 +116,9 @@ fn distributed(
     let mut terms = Terms { graph, levels, over, waits, found: Vec::new() };
     terms.take(value, &[], false)?;
     let found = terms.found;
+    if found.iter().any(|term| term.negative != found[0].negative) {
+        return None;
+    }
     let mut sums: Vec<(NodeId, Option<NodeId>)> = Vec::new();
     for Term { of, factors, negative } in found {
         let product = factors.into_iter().reduce(|a, b| graph.apply(Op::Mul, &[a, b]));
@@ -210,6 +213,12 @@ mod tests {
             graph.apply(Op::Exp2, &[less])
         });
         assert_eq!(exponential, [0, 1], "not linear");
+        let difference = left(|graph, x, y| {
+            let mean = sum(graph, Monoid::Mean, x);
+            let scaled = graph.apply(Op::Mul, &[mean, x]);
+            graph.apply(Op::Sub, &[scaled, y])
+        });
+        assert_eq!(difference, [0, 1], "a difference of two that vary");
         let product = left(|graph, x, y| {
             let mean = sum(graph, Monoid::Mean, x);
             let scaled = graph.apply(Op::Mul, &[mean, x]);
