@@ -13,6 +13,8 @@ use crate::ir::{Monoid, Op, Over};
 
 /// Sums that replace one, at the most: each of them takes registers and a place beside the others.
 const MOST: usize = 3;
+/// Nodes that are looked at for one sum, at the most: a document may chain any number of them.
+const MOST_NODES: usize = 64;
 
 /// Distributes all sums that wait for other reductions, where no sum waits behind it.
 pub fn distribute(checked: &Checked) -> Checked {
@@ -51,6 +53,7 @@ struct Terms<'g> {
     /// The level of the reduced value.
     waits: usize,
     found: Vec<Term>,
+    looked_at: usize,
 }
 
 impl Terms<'_> {
@@ -65,7 +68,8 @@ impl Terms<'_> {
 
     /// Adds the terms of a value, times factors. `None` if it is not such a function.
     fn take(&mut self, id: NodeId, factors: &[NodeId], negative: bool) -> Option<()> {
-        if !self.varies(id) || self.found.len() > 2 * MOST {
+        self.looked_at += 1;
+        if !self.varies(id) || self.looked_at > MOST_NODES {
             return None;
         }
         let (products, args): (_, Vec<NodeId>) = match self.graph.node(id) {
@@ -113,7 +117,7 @@ fn distributed(
     if waits == 0 || over.band.is_some() || graph.value_type(value) != ValueType::F32 {
         return None;
     }
-    let mut terms = Terms { graph, levels, over, waits, found: Vec::new() };
+    let mut terms = Terms { graph, levels, over, waits, found: Vec::new(), looked_at: 0 };
     terms.take(value, &[], false)?;
     let found = terms.found;
     if found.iter().any(|term| term.negative != found[0].negative) {
@@ -219,6 +223,11 @@ mod tests {
             graph.apply(Op::Sub, &[scaled, y])
         });
         assert_eq!(difference, [0, 1], "a difference of two that vary");
+        let chain = left(|graph, x, _| {
+            let mean = sum(graph, Monoid::Mean, x);
+            (0..1000).fold(x, |x, _| graph.apply(Op::Mul, &[mean, x]))
+        });
+        assert_eq!(chain, [0, 1], "a chain that is too long to look at");
         let product = left(|graph, x, y| {
             let mean = sum(graph, Monoid::Mean, x);
             let scaled = graph.apply(Op::Mul, &[mean, x]);

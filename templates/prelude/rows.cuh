@@ -28,13 +28,13 @@ template <class A, class B> struct Both {
 template <class M, int SHARERS> DEVICE typename M::State combine_threads(typename M::State s, int& turn) {
     s = fold_lanes<M, 1, SHARERS < 32 ? SHARERS : 32>(s);
     if constexpr (SHARERS > 32) {
-        static_assert(sizeof(s) <= 32, "a warp's place holds a state");
+        static_assert(sizeof(s) <= PLACE, "a warp's place holds a state");
         constexpr int WARPS = SHARERS / 32;
         const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
-        u8* const places = smem + (turn ^= 1) * THREADS;
-        if (lane == 0) *reinterpret_cast<typename M::State*>(places + warp * 32) = s;
+        u8* const places = smem + (turn ^= 1) * (THREADS / 32 * PLACE);
+        if (lane == 0) *reinterpret_cast<typename M::State*>(places + warp * PLACE) = s;
         __syncthreads();
-        s = *reinterpret_cast<typename M::State*>(places + (warp / WARPS * WARPS + lane % WARPS) * 32);
+        s = *reinterpret_cast<typename M::State*>(places + (warp / WARPS * WARPS + lane % WARPS) * PLACE);
         s = fold_lanes<M, 1, WARPS>(s);
     }
     return s;
@@ -42,14 +42,14 @@ template <class M, int SHARERS> DEVICE typename M::State combine_threads(typenam
 {% if cluster_size > 1 %}// The same across the blocks of a cluster: lanes read the states of all warps of all blocks.
 template <class M> DEVICE typename M::State combine_row(typename M::State s, int& turn) {
     using S = typename M::State;
-    static_assert(sizeof(S) <= 32 && GROUP == THREADS, "a warp's place holds a state, and a block has one row");
+    static_assert(sizeof(S) <= PLACE && GROUP == THREADS, "a warp's place holds a state, and a block has one row");
     constexpr int WARPS = THREADS / 32, ALL = WARPS * CLUSTER;
     s = fold_lanes<M, 1, 32>(s);
     const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
-    u8* const places = smem + (turn ^= 1) * THREADS;
-    if (lane == 0) *reinterpret_cast<S*>(places + warp * 32) = s;
+    u8* const places = smem + (turn ^= 1) * (THREADS / 32 * PLACE);
+    if (lane == 0) *reinterpret_cast<S*>(places + warp * PLACE) = s;
     sync_cluster();
-    const auto state = [&](int i) { return state_in_block(reinterpret_cast<const S*>(places + i % WARPS * 32), i / WARPS); };
+    const auto state = [&](int i) { return state_in_block(reinterpret_cast<const S*>(places + i % WARPS * PLACE), i / WARPS); };
     s = state(lane % ALL);
 #pragma unroll
     for (int i = 32; i < ALL; i += 32) s = M::combine(s, state(i + lane));

@@ -35,7 +35,7 @@ fn depthwise_lines_are_for_windows_without_gaps() {
     let forward = Conv::new(F16, base, &identity).unwrap();
     assert_eq!(mainloop(&forward, Target::SM_80), Mainloop::DepthwiseLines);
     assert_eq!(mainloop(&forward, Target::SM_75), Mainloop::Depthwise);
-    // Bands of large images are no larger than a tile may be.
+    // The largest tile limits the rows of a band of a large image.
     for (height, width) in [(512, 512), (2048, 300), (40_000, 3)] {
         let large = Conv::new(F16, ConvShape { height, width, ..base }, &identity).unwrap();
         let plan = large.kernel_plan(Target::SM_90A, 132).unwrap();

@@ -327,6 +327,8 @@ fn sums_over_long_rows_lie_in_shared_memory() {
     };
     for (n, kept) in [(128, false), (4096, false), (16_384, true)] {
         let plan = layer_norm_backward(all(), Shape::matrix(4096, n));
+        assert_eq!(plan.program.stages.len(), 1, "the second mean waits for none");
+        assert!(plan.source().unwrap().text().contains("combine_row<Both<"), "one barrier");
         assert_eq!(keeps(&plan), kept, "{}", plan.explain());
     }
     assert!(!keeps(&layer_norm_backward(Wrt::accumulator(), Shape::matrix(4096, 16_384))));

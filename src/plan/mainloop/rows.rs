@@ -112,7 +112,8 @@ impl Rules for Rows {
 
     fn constants(&self, tile: &Tile, _: bool) -> Vec<Number> {
         let [group, span, together, ahead] = own(tile);
-        vec![("GROUP", group), ("SPAN", span), ("TOGETHER", together), ("AHEAD", ahead), ("CLUSTER", blocks(tile))]
+        let cluster = ("CLUSTER", blocks(tile));
+        vec![("GROUP", group), ("SPAN", span), ("TOGETHER", together), ("AHEAD", ahead), ("PLACE", PLACE), cluster]
     }
 
     fn words(&self, tile: &Tile) -> String {
