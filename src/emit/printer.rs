@@ -21,6 +21,9 @@ pub(super) struct Printer<'p> {
     element: Option<Phase>,
 }
 
+/// Whether any element of a strip may be at the label, where the visit is a template that is told.
+const NEAR: &str = "NEAR";
+
 /// The part of a plan that is printed: its epilogue, or its function of scores.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'p> {
@@ -35,20 +38,36 @@ pub(super) struct Part<'p> {
     staging: Option<&'p Staging>,
     /// Whether its elements are scores.
     pub of_scores: bool,
+    /// Whether the visit is told if any element of its strip may be at the label.
+    knows_label: bool,
 }
 
 impl<'p> Part<'p> {
     pub(super) fn of_epilogue(plan: &'p KernelPlan) -> Part<'p> {
         let KernelPlan { program, code, arguments, staging, strip, fast_math, .. } = plan;
         let (strip, fast_math, staging) = (*strip, *fast_math, staging.as_ref());
-        Part { program, code, arguments, first_argument: 0, first_step: 0, strip, fast_math, staging, of_scores: false }
+        let [_, knows_label] = plan.visits_label();
+        let of_scores = false;
+        Part { program, code, arguments, first_argument: 0, first_step: 0, strip, fast_math, staging, of_scores, knows_label }
     }
 
     pub(super) fn of_scores(plan: &'p KernelPlan) -> Option<Part<'p>> {
         let PlannedScores { program, code, arguments, .. } = plan.scores.as_ref()?;
         let (first_argument, first_step) = (plan.arguments.len(), plan.program.steps.len());
         let (strip, fast_math) = (PlannedScores::STRIP, plan.fast_math);
-        Some(Part { program, code, arguments, first_argument, first_step, strip, fast_math, staging: None, of_scores: true })
+        let [of_scores, knows_label] = [true, false];
+        Some(Part {
+            program,
+            code,
+            arguments,
+            first_argument,
+            first_step,
+            strip,
+            fast_math,
+            staging: None,
+            of_scores,
+            knows_label,
+        })
     }
 
     /// The number of an argument among the parameters.
@@ -184,6 +203,9 @@ impl<'p> Printer<'p> {
                 spelling if self.takes_floats(args) && spelling == op.row().cuda && self.part.code.calls.contains(op) => {
                     format!("{}({})", calls::name(*op), atoms.join(", "))
                 }
+                spelling if self.part.knows_label && self.program.is_at_label(step) => {
+                    format!("{NEAR} && {}", substitute(spelling, &atoms))
+                }
                 spelling => substitute(spelling, &atoms),
             },
             InstrKind::Gather { argument, .. } => {
@@ -232,6 +254,11 @@ impl<'p> Printer<'p> {
             out.close("}");
         }
         out.lines
+    }
+
+    /// The same for what is reduced before the visit.
+    pub(super) fn of_stages(&self) -> Printer<'p> {
+        Printer { part: Part { knows_label: false, ..self.part }, program: self.program, element: self.element }
     }
 
     /// A visit of one strip, up to the stores or to what it reduces.

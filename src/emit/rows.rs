@@ -3,7 +3,7 @@
 use super::printer::Printer;
 use super::{Access, monoids};
 use crate::ir::axes::{L, M, N};
-use crate::plan::{KernelPlan, Phase, RowReduce};
+use crate::plan::{self, KernelPlan, Phase, RowReduce};
 use serde::Serialize;
 
 /// What is reduced along rows at once, and what rows have of it.
@@ -12,6 +12,11 @@ pub(super) struct Stage {
     /// From 1.
     number: usize,
     visit: Vec<String>,
+    /// The functions that take a strip, one behind the other for all strips.
+    steps: Vec<Step>,
+    /// The same for what is reduced of the strip that has the label.
+    at_label: Vec<String>,
+    has_label: bool,
     reductions: Vec<Reduction>,
     /// The monoid of all of them and its state, if they are combined at one barrier.
     together: Option<String>,
@@ -22,6 +27,17 @@ pub(super) struct Stage {
     whole: bool,
     /// Whether later stages may use what this one computes of an element, instead of computing it again.
     keeps: bool,
+}
+
+/// A function that takes a strip.
+#[derive(Serialize)]
+struct Step {
+    name: String,
+    /// What it calls of monoids that take strips.
+    takes: &'static str,
+    last: bool,
+    /// Whether the smallest and the largest element of the accumulator stand for all of them.
+    extremes: bool,
 }
 
 /// A reduction along the row.
@@ -40,6 +56,11 @@ struct Reduction {
     place: String,
     /// Whether it goes over all rows, too.
     whole: bool,
+    /// Whether it takes the element at the label alone.
+    at_label: bool,
+    /// The type of what it takes, and whether it takes a strip at once.
+    value: &'static str,
+    strips: bool,
     node: String,
 }
 
@@ -55,14 +76,18 @@ pub(super) struct VectorStore {
 }
 
 pub(super) fn stages(plan: &KernelPlan, printer: &Printer) -> Vec<Stage> {
-    let stage = |(index, stage): (usize, &crate::plan::Stage)| {
+    let of_stages = printer.of_stages();
+    let stage = |(index, stage): (usize, &plan::Stage)| {
         let mut reductions: Vec<Reduction> = stage.reductions.iter().map(|reduction| of(plan, printer, reduction)).collect();
         let (together, states) = if plan.combines_together(stage) { together(&mut reductions) } else { (None, String::new()) };
         Stage {
             number: index + 1,
-            visit: printer.visit(&stage.visit),
-            reductions,
+            visit: of_stages.visit(&stage.visit),
+            at_label: of_stages.visit(&stage.at_label),
+            steps: steps(plan, index + 1, stage),
+            has_label: reductions.iter().any(|reduction| reduction.at_label),
             together,
+            reductions,
             states,
             row: printer.phase(Phase::Row, index + 1),
             whole: stage.reductions.iter().any(|reduction| reduction.whole),
@@ -70,6 +95,20 @@ pub(super) fn stages(plan: &KernelPlan, printer: &Printer) -> Vec<Stage> {
         }
     };
     plan.program.stages.iter().enumerate().map(stage).collect()
+}
+
+/// The functions of a stage: one, or two where threads have all strips at hand and a monoid has use for it.
+fn steps(plan: &KernelPlan, number: usize, stage: &plan::Stage) -> Vec<Step> {
+    let step = |word, takes, last, extremes| Step { name: format!("epilogue_{word}_{number}"), takes, last, extremes };
+    let foresees = |reduction: &RowReduce| reduction.monoid.row().is_some_and(|row| row.cost_of_many.is_some());
+    let is_ordered = |reduction: &RowReduce| reduction.monoid.is_ordered();
+    if plan.goes_over_strips() && stage.reductions.iter().any(foresees) {
+        let extremes = plan.has_extremes(stage, foresees);
+        vec![step("foresee", "foresee", false, extremes), step("take", "take_foreseen", true, false)]
+    } else {
+        let extremes = stage.reductions.iter().all(is_ordered) && plan.has_extremes(stage, is_ordered);
+        vec![step("take", "take_all", true, extremes)]
+    }
 }
 
 /// The monoid of all reductions, and its state. Each gets its place in it.
@@ -99,6 +138,9 @@ fn of(plan: &KernelPlan, printer: &Printer, reduction: &RowReduce) -> Reduction 
         field: format!("v{step}"),
         place: String::new(),
         whole: *whole,
+        at_label: plan.program.takes_label(reduction),
+        value: value.cuda(),
+        strips: monoid.row().is_some_and(|row| row.cost_of_many.is_some()),
         node: printer.note(*step),
     }
 }
@@ -128,6 +170,14 @@ pub(super) struct Rows {
     holds_rows: bool,
     /// Whether they widen it again for each stage.
     renews: bool,
+    /// Whether they go over it ahead of a stage, and whether they need its extremes alone for a stage.
+    foresees: bool,
+    extremes: bool,
+    /// The column with which all columns of a row are compared, if there is one.
+    label: Option<String>,
+    /// Whether the strip that has it is reduced by itself, and whether it is visited again.
+    label_apart: bool,
+    visits_label_again: bool,
     /// Whether they keep sums over M in shared memory from row to row.
     keeps_sums: bool,
     /// Whether anything is reduced over all rows and columns before the visit.
@@ -142,6 +192,10 @@ impl Rows {
         let whole = stages.iter().any(|stage| stage.whole);
         let [row_stores, strip_stores] = [true, false].map(|with_rows| stores(plan, printer, with_rows));
         let [holds_rows, renews, keeps_sums] = [plan.tile.holds_rows(), plan.renews_rows(), plan.keeps_sums()];
+        let [label_apart, visits_label_again] = plan.visits_label();
+        let foresees = stages.iter().any(|stage| stage.steps.len() > 1);
+        let extremes = stages.iter().flat_map(|stage| &stage.steps).any(|step| step.extremes);
+        let has_label = stages.iter().any(|stage| stage.has_label);
         let combines_together = stages.iter().any(|stage| stage.together.is_some());
         Rows {
             stages,
@@ -150,6 +204,11 @@ impl Rows {
             strip_stores,
             holds_rows,
             renews,
+            foresees,
+            extremes,
+            label: plan.program.label().map(|column| printer.reference(column)),
+            label_apart: label_apart && (visits_label_again || has_label),
+            visits_label_again,
             keeps_sums,
             whole,
             bands: plan.program.band.is_some(),

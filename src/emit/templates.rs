@@ -22,6 +22,7 @@ pub(super) static ALL: &[(&str, &str)] = templates![
     "prelude/strip_bits.cuh",
     "prelude/staging_bits.cuh",
     "prelude/raster.cuh",
+    "prelude/pairs.cuh",
     "prelude/patches.cuh",
     "prelude/doubles.cuh",
     "prelude/monoids.cuh",

@@ -21,7 +21,6 @@ pub mod op;
 pub mod operand;
 pub mod over;
 pub mod sink;
-pub mod spread;
 pub mod text;
 pub(crate) mod variance;
 pub mod wire;

@@ -2,11 +2,11 @@
 //! state and result. The enum, the names in text and JSON and the tests follow from it. A program's [own
 //! monoids](CustomMonoid) are used like rows.
 
+use super::constant::Constant;
 use super::custom_monoid::CustomMonoid;
 use super::graph::{Graph, NodeId};
 use super::inner_adjoint::{self as inner, InnerAdjoint};
 use super::op::Op;
-use super::spread::{self, Spread};
 use crate::dtype::ValueType;
 use serde::{Serialize, Serializer};
 use std::borrow::Cow;
@@ -48,8 +48,8 @@ pub struct Row {
     pub fuses: bool,
     /// Whether mainloops can reduce elements of an operand of the product with it.
     pub operands: bool,
-    /// The values that replace a reduction inside the graph where each element is held, if that is faster.
-    pub spread: Option<Spread>,
+    /// Issue slots of an element where its struct takes several at once, if it does for less.
+    pub cost_of_many: Option<u32>,
     /// The gradient of an element, if it follows from the element alone.
     pub adjoint: Option<Adjoint>,
     /// The same for a reduction inside the graph, whose result is a value of the graph.
@@ -78,7 +78,7 @@ const NUMBER: Row = Row {
     adds: false,
     fuses: false,
     operands: false,
-    spread: None,
+    cost_of_many: None,
     adjoint: None,
     inner_adjoint: None,
     cuda: "",
@@ -198,7 +198,7 @@ monoids! {
             // Equal infinities have no difference.
             let equal = high == low && high.is_infinite() || low == f64::NEG_INFINITY;
             [if equal { larger(high, low) } else { high + (low - high).exp().ln_1p() }, 0.0]
-        }, spread: Some(spread::of_logsumexp), inner_adjoint: Some(inner::of_logsumexp), cuda: "LogSumExp", words: 2, cost: 24,
+        }, cost_of_many: Some(7), inner_adjoint: Some(inner::of_logsumexp), cuda: "LogSumExp", words: 2, cost: 24,
         ..NUMBER };
     /// The mean, the sum divided by the number of elements; NaN for no elements.
     #[doc(alias = "AVG")]
@@ -328,11 +328,6 @@ impl Monoid {
         self.row().is_some_and(|row| row.operands)
     }
 
-    /// The values that replace a reduction inside the graph where each element is held, if that is faster.
-    pub fn spread(self) -> Option<Spread> {
-        self.row().and_then(|row| row.spread)
-    }
-
     /// The gradient of an element, if it follows from the element alone.
     pub fn adjoint(self) -> Option<Adjoint> {
         self.row().and_then(|row| row.adjoint)
@@ -356,6 +351,11 @@ impl Monoid {
     /// Issue slots of taking one element, roughly.
     pub fn cost(self) -> u32 {
         self.definition().map_or_else(|custom| custom.cost(), |row| row.cost)
+    }
+
+    /// The same for an element of a strip that is reduced inside of the graph.
+    pub(crate) fn cost_inside(self) -> u32 {
+        self.row().and_then(|row| row.cost_of_many).unwrap_or_else(|| self.cost())
     }
 
     /// The identity state, for elements of a type.
@@ -401,9 +401,26 @@ impl Monoid {
         self.custom().is_none() && [1.0, -1.5, 0.25, 3.0].into_iter().all(again)
     }
 
+    /// Whether the smallest and the largest of some numbers come to the same as all of them.
+    pub(crate) fn is_ordered(self) -> bool {
+        self.is_idempotent() && self.arity() == 1
+    }
+
     /// Whether the result for `c * x` is `c` times that for `x`, and the result for `x + y` the sum of both.
     pub(crate) fn is_linear(self) -> bool {
         self.adds() && self.keeps_one()
+    }
+
+    /// Whether a constant changes no state.
+    pub(crate) fn ignores(self, constant: Constant) -> bool {
+        let value = constant.value_type();
+        let is_taken = self.arity() == 1 && self.takes(0).contains(&value) && self.custom().is_none();
+        is_taken && self.row().is_some_and(|row| (row.lift)(&[constant.value()])[0] == (row.identity)(value)[0])
+    }
+
+    /// Whether it is the sum of its elements.
+    pub(crate) fn is_sum(self) -> bool {
+        self.is_linear() && !self.counts_elements()
     }
 
     /// Whether one number alone comes to itself.

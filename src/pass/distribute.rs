@@ -5,7 +5,7 @@
 //! Needs no calls. A difference stays, and so does a distance from a reduction, as in the mean of `x - mean(x)`: it is summed for
 //! what a difference of sums would lose. Only reductions of `f32` change. Results differ by roundings.
 
-use super::rebuild;
+use super::{count_waiting, rebuild};
 use crate::check::Checked;
 use crate::dtype::ValueType;
 use crate::ir::graph::{BuiltAt, Graph, Node, NodeId};
@@ -22,21 +22,13 @@ pub fn distribute(checked: &Checked) -> Checked {
     rebuild(checked, |graph, node, built_at| {
         let sums = match &node {
             Node::Reduce { monoid, over, args } if monoid.is_linear() => {
-                count(graph, &mut levels);
+                count_waiting(graph, &mut levels);
                 distributed(graph, &levels, (*monoid, *over, args[0]), built_at)
             }
             _ => None,
         };
         sums.unwrap_or_else(|| graph.push(node, built_at))
     })
-}
-
-/// How many reductions each node waits for, one behind the other.
-fn count(graph: &Graph, levels: &mut Vec<usize>) {
-    for (_, node) in graph.nodes().skip(levels.len()) {
-        let before = node.args().iter().map(|arg| levels[arg.index()]).max().unwrap_or_default();
-        levels.push(before + usize::from(matches!(node, Node::Reduce { .. })));
-    }
 }
 
 /// A part of a linear function: a value that is summed, and the factors of its sum.
@@ -174,7 +166,7 @@ mod tests {
         let after = distribute(&check(graph).unwrap());
         let (graph, live) = (after.graph(), after.graph().live());
         let mut levels = Vec::new();
-        count(graph, &mut levels);
+        count_waiting(graph, &mut levels);
         let nodes = graph.nodes().filter(|(id, node)| live[id.index()] && matches!(node, Node::Reduce { .. }));
         nodes.map(|(id, _)| levels[id.index()] - 1).collect()
     }

@@ -8,7 +8,7 @@ mod distribute;
 mod fold;
 mod inline;
 mod moments;
-mod spread;
+mod pick;
 mod transpose;
 
 pub use apart::{Apart, Interim, Part, apart};
@@ -19,7 +19,7 @@ pub(crate) use fold::place;
 pub use inline::inline;
 pub(crate) use inline::is_argument;
 pub use moments::moments;
-pub use spread::spread;
+pub use pick::pick;
 pub use transpose::transpose;
 
 use crate::check::Checked;
@@ -41,4 +41,12 @@ fn rebuild(checked: &Checked, mut place: impl FnMut(&mut Graph, Node, BuiltAt) -
         graph.sink(sink.map(|value| ids[value.index()]), old.sink_built_at(index));
     }
     Checked::rebuilt(graph, checked.arguments().to_vec())
+}
+
+/// Completes how many reductions each node of a graph waits for, one behind the other.
+fn count_waiting(graph: &Graph, levels: &mut Vec<usize>) {
+    for (_, node) in graph.nodes().skip(levels.len()) {
+        let before = node.args().iter().map(|arg| levels[arg.index()]).max().unwrap_or_default();
+        levels.push(before + usize::from(matches!(node, Node::Reduce { .. })));
+    }
 }

@@ -309,7 +309,7 @@ impl Program {
         let steps = (0..self.steps.len()).filter(|s| self.steps[*s].phase == phase);
         let steps: usize = steps.map(|step| self.step_length(step, code, fast_math)).sum();
         let ends = if phase == Phase::Visit {
-            let inside = self.stages.iter().flat_map(|stage| &stage.reductions).map(|r| r.monoid.cost());
+            let inside = self.stages.iter().flat_map(|stage| &stage.reductions).map(|r| r.monoid.cost_inside());
             let reductions: u32 = self.reductions.iter().map(|r| r.monoid.cost()).chain(inside).sum();
             (reductions + ACCESS * self.stores.len() as u32 + PlannedCount::COST * self.counts.len() as u32) as usize
         } else {

@@ -11,7 +11,7 @@ use crate::plan::mainloop::sm90a::cost::{self, CostInputs};
 use crate::plan::passes::Passes;
 use crate::plan::{
     ArgumentRuns, CHUNK_ROWS, Choice, CostModel, Instr, InstrKind, Mainloop, Params, Parts, PlannedScores, Program, Repack,
-    Stage, Staging, TensorMap, Tile, Workspace, lies_along_columns,
+    RowReduce, Stage, Staging, TensorMap, Tile, Workspace, lies_along_columns,
 };
 #[cfg(feature = "cuda")]
 use crate::plan::{MapSource, Staged};
@@ -215,6 +215,25 @@ impl KernelPlan {
     /// Whether threads widen rows that they hold again for each stage.
     pub(crate) fn renews_rows(&self) -> bool {
         self.tile.rules().renews_rows(&self.tile, &self.program, self.operation.dtype())
+    }
+
+    /// Whether threads go over the strips that they hold as often as is of use.
+    pub(crate) fn goes_over_strips(&self) -> bool {
+        self.tile.rules().goes_over_strips(&self.tile)
+    }
+
+    /// Whether the accumulator's extremes come to the same as all of its elements, for those reductions of a stage that are
+    /// asked for.
+    pub(crate) fn has_extremes(&self, stage: &Stage, asked: impl Fn(&RowReduce) -> bool) -> bool {
+        let has_pairs = self.operation.dtype().size() == 2;
+        let follows = |reduction: &RowReduce| reduction.terms.iter().all(|&term| self.program.follows_accumulator(term));
+        self.goes_over_strips() && has_pairs && stage.reductions.iter().filter(|reduction| asked(reduction)).all(follows)
+    }
+
+    /// Whether the strip that has the label is reduced by itself, and whether it is visited again by itself.
+    pub(crate) fn visits_label(&self) -> [bool; 2] {
+        let apart = self.goes_over_strips();
+        [apart, apart && self.program.can_visit_label_again()]
     }
 
     /// Whether one barrier combines the states of all reductions of a stage, so that it has a place for all of them.

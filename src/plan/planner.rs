@@ -173,7 +173,7 @@ impl Seen {
         } else {
             [problem.alignment[first], problem.alignment[second]]
         };
-        let seen = if problem.reduces { pass::spread(&pass::distribute(&seen)) } else { seen };
+        let seen = if problem.reduces { pass::distribute(&pass::pick(&seen)) } else { seen };
         let program = Program::of(&seen);
         let strip = strip(operation, &seen, rules.widest_strip(), |name| problem.aligned(name));
         // No strip crosses the border of a band.

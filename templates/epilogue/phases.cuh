@@ -1,5 +1,7 @@
 // ---- the epilogue, phase by phase: see the fragment contract ----
 {% include "epilogue/before_visit.cuh" -%}
+{% if visits_label_again %}// NEAR: the strip may have the label.
+template <bool NEAR> {% endif %}{# -#}
 DEVICE void epilogue_visit(const Params& p, const TileValues& t, ColumnValues& c, RowValues& r, {# -#}
                            const Fetched& f, const Strip& s, {# -#}
                            const Accum (&acc)[STRIP]) {

@@ -1,17 +1,42 @@
 // ---- stages: the reductions along rows before the visit, and what follows from them for a row ----
-{% for stage in stages %}DEVICE void epilogue_take_{{ stage.number }}(
+{% if label_apart or stages and label %}// The column of the label, of which a row has one.
+DEVICE u32 epilogue_label(const Params& p, const TileValues& t, const RowValues& r) { {# -#}
+    return u32({{ label }}) - u32(p.origin_column); }
+{% endif %}{% for stage in stages %}{% if stage.has_label %}DEVICE void epilogue_take_label_{{ stage.number }}(
+    const Params& p, const TileValues& t, ColumnValues& c, RowValues& r, const Fetched& f, const Strip& s,
+    const Accum (&acc)[STRIP]) {
+{% for line in stage.at_label %}{{ line }}
+{% endfor %}{% for r in stage.reductions %}{% if r.at_label %}#pragma unroll
+    for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>({# -#}
+            {% if whole %}s.row < p.m && {% endif %}s.at(i) < p.n, r.{{ r.name }}, {{ r.terms }}); // {{ r.node }}
+{% endif %}{% endfor %}}
+{% endif %}{% for step in stage.steps %}DEVICE void {{ step.name }}(
     const Params& p, const TileValues& t, ColumnValues& c, RowValues& r, const Fetched& f, const Strip& s,
     const Accum (&acc)[STRIP]) {
 {% for line in stage.visit %}{{ line }}
 {% endfor %}    if ({% if hopper %}p.n >= BN{% else %}{% if whole %}s.row < p.m && {% endif %}s.at(STRIP - 1) < p.n{% endif %}) {
-{% for r in stage.reductions %}#pragma unroll
+{% for r in stage.reductions %}{% if r.at_label %}{% elif r.strips %}        {{ r.value }} x{{ r.name }}[STRIP]; // {{ r.node }}
+#pragma unroll
+        for (int i = 0; i < STRIP; ++i) x{{ r.name }}[i] = {{ r.terms }};
+        {{ r.monoid }}::{{ step.takes }}(r.{{ r.name }}, x{{ r.name }});
+{% elif step.last %}#pragma unroll
         for (int i = 0; i < STRIP; ++i) {{ r.monoid }}::take(r.{{ r.name }}, {{ r.terms }}); // {{ r.node }}
-{% endfor %}    } else { // elements outside of the matrix do not count
-{% for r in stage.reductions %}#pragma unroll
+{% endif %}{% endfor %}    } else { // elements outside of the matrix do not count
+{% for r in stage.reductions %}{% if r.at_label %}{% elif r.strips %}        {{ r.value }} x{{ r.name }}[STRIP];
+#pragma unroll
+        for (int i = 0; i < STRIP; ++i)
+            x{{ r.name }}[i] = {% if whole %}s.row < p.m && {% endif %}s.at(i) < p.n {# -#}
+                ? {{ r.terms }} : {{ r.monoid }}::identity().largest;
+        {{ r.monoid }}::{{ step.takes }}(r.{{ r.name }}, x{{ r.name }});
+{% elif step.last %}#pragma unroll
         for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>({# -#}
             {% if whole %}s.row < p.m && {% endif %}s.at(i) < p.n, r.{{ r.name }}, {{ r.terms }});
-{% endfor %}    }
-}
+{% endif %}{% endfor %}    }
+{% if stage.has_label and step.last and not label_apart %}    {# -#}
+    if (epilogue_label(p, t, r) - u32(s.at(0)) <= u32(s.at(STRIP - 1) - s.at(0)))
+        epilogue_take_label_{{ stage.number }}(p, t, c, r, f, s, acc);
+{% endif %}}
+{% endfor -%}
 DEVICE void epilogue_reduce_{{ stage.number }}(const Params& p, const TileValues& t, RowValues& r, const Strip& s, int& turn) {
 {% if stage.together %}    const auto all = combine_row<{{ stage.together }}>({{ stage.states }}, turn);
 {% endif %}{% for r in stage.reductions %}{% if not r.whole %}    {{ r.result }} = {{ r.monoid }}::result(

@@ -12,29 +12,7 @@ constexpr bool INSIDE = ABOVE == 0 && LEFT == 0 &&
     ((OUTPUT_PIXELS / OUTPUT_WIDTH - 1) * STRIDE_Y + (WINDOW_HEIGHT - 1) * DILATION_Y) < IMAGE_HEIGHT &&
     ((OUTPUT_WIDTH - 1) * STRIDE_X + (WINDOW_WIDTH - 1) * DILATION_X) < IMAGE_WIDTH;
 
-// The larger of two numbers of 16 bits each, and NaN where one is.
-template <class T> struct Pairs { static constexpr bool EXIST = false; };
-#if __CUDA_ARCH__ >= 800
-template <> struct Pairs<f16> {
-    static constexpr bool EXIST = true;
-    static constexpr u32 LEAST = 0xfc00fc00u;
-    static DEVICE u32 larger(u32 a, u32 b) {
-        u32 y;
-        asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
-        return y;
-    }
-};
-template <> struct Pairs<bf16> {
-    static constexpr bool EXIST = true;
-    static constexpr u32 LEAST = 0xff80ff80u;
-    static DEVICE u32 larger(u32 a, u32 b) {
-        u32 y;
-        asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
-        return y;
-    }
-};
-#endif
-
+{% include "prelude/pairs.cuh" %}
 // The largest of pairs of elements, without a conversion.
 template <class T, bool IN_PAIRS> struct Taken {
     u32 largest[(STRIP + 1) / 2];   // of a strip of one nothing is made

@@ -14,7 +14,21 @@ constexpr int AT_ONCE = THREADS / GROUP, STEP = GROUP * STRIP, VISITS = SPAN / S
 static_assert(THREADS % GROUP == 0 && SPAN % STEP == 0 && BN % SPAN == 0, "groups of threads cover rows in whole strips");
 static_assert(BM % (AT_ONCE * TOGETHER) == 0, "a tile has whole batches of rows");
 
-{% include "mainloop/held.cuh" %}{% if holds_rows %}// INSIDE: the whole tile lies inside of the matrix.
+{% include "mainloop/held.cuh" %}{% if label_apart -%}
+// Shows the strip that has a row's label to one of its threads, behind all other strips.
+template <class VISIT> DEVICE void visit_label(
+    const Params& p, const TileValues& t, const Held& held, const RowValues& r, const Strip& first, VISIT visit) {
+    const u32 distance = epilogue_label(p, t, r) - u32(first.column), v = distance / u32(STEP);
+    if (distance % u32(STEP) >= u32(STRIP) || v >= u32(VISITS)) return;
+    Accum acc[STRIP];
+    Fetched f;
+    held.copy_strip(acc, f, int(v));
+    const Strip s{first.row, first.column + int(v) * STEP};
+    ColumnValues c = epilogue_column(p, t, s);
+    visit(c, f, s, acc);
+}
+
+{% endif %}{% if holds_rows %}// INSIDE: the whole tile lies inside of the matrix.
 template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) {
     const int first = int(threadIdx.x) / GROUP;
     const int lane = {% if bands %}tile.column + {% endif %}{# -#}
@@ -72,17 +86,34 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
 {% for stage in stages %}#pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
             const int row = tile.row + batch + i * AT_ONCE + first;
-#pragma unroll
+{% for step in stage.steps %}{% if step.extremes %}            // What the stage takes follows the elements' order.
+            constexpr bool TAKES_EXTREMES_{{ stage.number }} = INSIDE && Pairs<Element>::EXIST && sizeof(Vector) % 4 == 0;
+            if constexpr (TAKES_EXTREMES_{{ stage.number }}) {
+                const Strip s{row, lane};
+                Accum acc[STRIP];
+                held[i].template extremes<Element>(acc);
+                ColumnValues c = epilogue_column(p, t, s);
+                {{ step.name }}(p, t, c, rows[i], held[i].fetched[0], s, acc);
+            }
+{% endif %}#pragma unroll
             for (int v = 0; v < VISITS; ++v) {
-                const Strip s{row, lane + v * STEP};
+{% if step.extremes %}                if (TAKES_EXTREMES_{{ stage.number }}) break;
+{% endif %}                const Strip s{row, lane + v * STEP};
                 if (!INSIDE && {% if bands %}tile.column + {% endif %}v * STEP >= p.n) break;
                 assume<INSIDE>(p, s);
                 Accum acc[STRIP];
                 held[i].widen_strip(acc, v);
                 ColumnValues c = epilogue_column(p, t, s);
-                epilogue_take_{{ stage.number }}(p, t, c, rows[i], held[i].fetched[v], s, acc);
+                {{ step.name }}(p, t, c, rows[i], held[i].fetched[v], s, acc);
             }
-        }
+{% if not step.last %}            {% if step.extremes %}if constexpr (!TAKES_EXTREMES_{{ stage.number }}) {% endif %}{# -#}
+            held[i].disguise(u32(p.batch) >> 31);
+{% endif %}{% endfor -%}
+{% if stage.has_label %}            visit_label(p, t, held[i], rows[i], {row, lane},
+                        [&](ColumnValues& c, const Fetched& f, const Strip& s, const Accum (&acc)[STRIP]) {
+                            epilogue_take_label_{{ stage.number }}(p, t, c, rows[i], f, s, acc);
+                        });
+{% endif %}        }
 {% if stage.whole %}        epilogue_combine_{{ stage.number }}(p, width, rows, turn);
 {% endif %}#pragma unroll
         for (int i = 0; i < TOGETHER; ++i)
@@ -103,13 +134,19 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
                 ColumnValues c = epilogue_column(p, t, s);
 {% if keeps_sums %}                move_sums<false>(c, v);
 {% elif reductions %}                carry_sums(c, columns[v]);
-{% endif %}                epilogue_visit(p, t, c, rows[i], held[i].fetched[v], s, acc);
+{% endif %}                epilogue_visit{% if visits_label_again %}<false>{% endif %}{# -#}
+                    (p, t, c, rows[i], held[i].fetched[v], s, acc);
 {% if keeps_sums %}                move_sums<true>(c, v);
                 const int behind = batch + (TOGETHER + i) * AT_ONCE;
                 held[i].read<INSIDE>(p, t, {tile.row + first + (behind < BM ? behind : batch), lane}, v, v + 1);
 {% elif reductions %}                carry_sums(columns[v], c);
 {% endif %}            }
-            if (lane == {% if bands %}tile.column{% else %}0{% endif %}) epilogue_store_row(p, t, rows[i], {row, lane});
+{% if visits_label_again %}            visit_label(p, t, held[i], rows[i], {row, lane},
+                        [&](ColumnValues& c, const Fetched& f, const Strip& s, const Accum (&acc)[STRIP]) {
+                            epilogue_visit<true>(p, t, c, rows[i], f, s, acc);
+                        });
+{% endif %}            if (lane == {% if bands %}tile.column{% else %}0{% endif %}) {# -#}
+                epilogue_store_row(p, t, rows[i], {row, lane});
             epilogue_row_end(p, t, rows[i], {row, lane});
         }
     }

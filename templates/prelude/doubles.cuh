@@ -30,3 +30,6 @@ DEVICE double sign(double x) { return x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : x != x ? 
 DEVICE int to_int(double x) {
     return x != x ? 0 : x >= 2147483647.0 ? 2147483647 : x <= -2147483648.0 ? -2147483647 - 1 : int(x);
 }
+DEVICE double offset_of(double largest) { return largest; }
+DEVICE double power_less(double x, double offset) { return exp(x - offset); }
+DEVICE double log_of(double sum, double, double) { return log(sum); }

@@ -99,29 +99,60 @@ template <> struct AbsMax<int> {
 
 // log(sum of e^x), as the largest exponent and the sum of e^(x - largest). Selects replace branches: they compile in a third of
 // the time.
-struct Exponentials { float largest, sum; };
-template <class T> struct LogSumExp;
-template <> struct LogSumExp<float> {
-    using State = Exponentials;
-    static DEVICE State identity() { return {__uint_as_float(0xff800000u), 0.0f}; }
-    static DEVICE void take(State& s, float x) {
-        // Equal infinities have no difference. NaN is not above, and enters the sum.
-        const float power = expf(-fabsf(x - s.largest)), smaller = x == s.largest ? 1.0f : power;
-        const bool above = x > s.largest;
-        s.sum = fmaf(above ? s.sum : smaller, above ? smaller : 1.0f, above ? 1.0f : s.sum);
-        s.largest = above ? x : s.largest;
+{% if fast -%}
+// Powers are those of 2, less a rounded offset: one fused multiply-add. The sum belongs to this offset, and the result
+// has what rounding took from it.
+DEVICE float offset_of(float largest) { return largest * 1.4426950408889634f; }
+DEVICE float power_less(float x, float offset) { return exp2_fast(fmaf(x, 1.4426950408889634f, -offset)); }
+DEVICE float log_of(float sum, float largest, float offset) {
+    return 0.6931471805599453f * (log2_fast(sum) - fmaf(largest, 1.4426950408889634f, -offset));
+}
+{% else %}DEVICE float offset_of(float largest) { return largest; }
+DEVICE float power_less(float x, float offset) { return expf(x - offset); }
+DEVICE float log_of(float sum, float, float) { return logf(sum); }
+{% endif -%}
+template <class T> struct Exponentials { T largest, sum; };
+template <class T> struct LogSumExp {
+    using State = Exponentials<T>;
+    static DEVICE State identity() { return {Max<T>::identity(), T(0)}; }
+    static DEVICE void take(State& s, T x) {
+        const T one[1] = {x};
+        take_all(s, one);
+    }
+    // Elements together: one rescaling for all.
+    template <int COUNT> static DEVICE void take_all(State& s, const T (&x)[COUNT]) {
+        const State before = s;
+        foresee(s, x);
+        s.sum = scaled(before, s.largest);
+        take_foreseen(s, x);
+    }
+    // The same in two steps, for elements that stay at hand: no rescaling.
+    template <int COUNT> static DEVICE void foresee(State& s, const T (&x)[COUNT]) {
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) Max<T>::take(s.largest, x[i]);
+    }
+    template <int COUNT> static DEVICE void take_foreseen(State& s, const T (&x)[COUNT]) {
+        const T offset = offset_of(finite(s.largest));
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) s.sum += power_less(x[i], offset);
     }
     static DEVICE State combine(State a, State b) {
-        const float largest = max_nan(a.largest, b.largest);
+        const T largest = max_nan(a.largest, b.largest);
         return {largest, scaled(a, largest) + scaled(b, largest)};
     }
-    static DEVICE float result(State s, float) { return s.largest + logf(s.sum); }
+    static DEVICE T result(State s, T) {
+        const T largest = finite(s.largest);
+        return largest + log_of(s.sum, largest, offset_of(largest));
+    }
+    // The sum for another largest exponent. A state without elements has no distance from it.
+    static DEVICE T scaled(State s, T largest) {
+        const T power = power_less(s.largest, offset_of(finite(largest)));
+        return s.sum * (s.largest == largest ? T(1) : power);
+    }
 
 private:
-    static DEVICE float scaled(State s, float largest) {
-        const float power = expf(s.largest - largest);
-        return s.sum * (s.largest == largest ? 1.0f : power);
-    }
+    // What is infinite counts as 0, so that infinities have a difference.
+    static DEVICE T finite(T x) { return x == Max<T>::identity() || x == Min<T>::identity() ? T(0) : x; }
 };
 
 // Sums that transform their elements or their result.

@@ -34,28 +34,6 @@ template <> struct AbsMax<double> {
     static DEVICE State combine(State a, State b) { return max_nan(a, b); }
     static DEVICE double result(State s, double) { return s; }
 };
-template <> struct LogSumExp<double> {
-    struct State { double largest, sum; };
-    static DEVICE State identity() { return {__longlong_as_double(0xfff0000000000000ll), 0.0}; }
-    static DEVICE void take(State& s, double x) {
-        // Equal infinities have no difference. NaN is not above, and enters the sum.
-        const double power = exp(-fabs(x - s.largest)), smaller = x == s.largest ? 1.0 : power;
-        const bool above = x > s.largest;
-        s.sum = fma(above ? s.sum : smaller, above ? smaller : 1.0, above ? 1.0 : s.sum);
-        s.largest = above ? x : s.largest;
-    }
-    static DEVICE State combine(State a, State b) {
-        const double largest = max_nan(a.largest, b.largest);
-        return {largest, scaled(a, largest) + scaled(b, largest)};
-    }
-    static DEVICE double result(State s, double) { return s.largest + log(s.sum); }
-
-private:
-    static DEVICE double scaled(State s, double largest) {
-        const double power = exp(s.largest - largest);
-        return s.sum * (s.largest == largest ? 1.0 : power);
-    }
-};
 template <> struct Mean<double> : Sum<double> {
     static DEVICE double result(double s, double count) { return s / count; }
 };

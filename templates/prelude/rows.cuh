@@ -1,9 +1,18 @@
-{% if hopper or renews %}// Hides from the compiler how values came about. It then computes again what follows from them, instead
+{% if hopper or renews or label_apart -%}
+// Hides from the compiler how values came about. It then computes again what follows from them, instead
 // of keeping it for all elements until the next stage needs it: cheap values are not worth the registers.
 template <class T> DEVICE void renew(T& values) {
     u32* const words = reinterpret_cast<u32*>(&values);
 #pragma unroll
     for (int i = 0; i < int(sizeof(T) / 4); ++i) asm volatile("" : "+r"(words[i]));
+}
+{% endif -%}
+{% if label_apart %}template <class T> DEVICE void replace_if(bool condition, T& to, const T& from) {
+#pragma unroll
+    for (int i = 0; i < int(sizeof(T) / 4); ++i) {
+        u32& word = reinterpret_cast<u32*>(&to)[i];
+        word = condition ? reinterpret_cast<const u32*>(&from)[i] : word;
+    }
 }
 {% endif -%}
 {% if hopper %}// ---- rows: a quad of lanes holds the row of a tile, and each of its lanes gets the result ----
@@ -19,6 +28,13 @@ template <class A, class B> struct Both {
     };
     static DEVICE State combine(const State& a, const State& b) {
         return {A::combine(a.first, b.first), B::combine(a.second, b.second)};
+    }
+};
+template <class A, class B> constexpr bool FOLDS_TWICE<Both<A, B>> = FOLDS_TWICE<A> || FOLDS_TWICE<B>;
+template <class A, class B, int FROM, int TO> struct Lanes<Both<A, B>, FROM, TO> {
+    static DEVICE typename Both<A, B>::State fold(typename Both<A, B>::State s) {
+        if constexpr (FOLDS_TWICE<Both<A, B>>) return {fold_lanes<A, FROM, TO>(s.first), fold_lanes<B, FROM, TO>(s.second)};
+        else return fold_each<Both<A, B>, FROM, TO>(s);   // exchanges of several states are in flight together
     }
 };
 {% endif -%}

@@ -223,6 +223,15 @@ static inline void max_NaN_bf16x2(unsigned& y, unsigned a, unsigned b) {
     };
     y = one(a >> 16, b >> 16) << 16 | one(a & 0xffff, b & 0xffff);
 }
+// The smallest as the largest of what has the other signs.
+static inline void min_NaN_f16x2(unsigned& y, unsigned a, unsigned b) {
+    max_NaN_f16x2(y, a ^ 0x80008000u, b ^ 0x80008000u);
+    y ^= 0x80008000u;
+}
+static inline void min_NaN_bf16x2(unsigned& y, unsigned a, unsigned b) {
+    max_NaN_bf16x2(y, a ^ 0x80008000u, b ^ 0x80008000u);
+    y ^= 0x80008000u;
+}
 static inline double value_f16(unsigned bits) { return double(same_bits<_Float16>((unsigned short)bits)); }
 static inline double value_bf16(unsigned bits) { return double(__uint_as_float(bits << 16)); }
 // Both halves of a word. The sums of these numbers are exact in an f64, so they are rounded once.

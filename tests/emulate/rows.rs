@@ -271,6 +271,7 @@ pub fn all() -> Vec<Case> {
         case("stages_softmax_f16", F16, row, recipes::softmax(Mask::Loaded(Bits8), F16), 1e-3),
         case("stages_layer_norm", BF16, row, recipes::layer_norm(norm(Some(F32), Some(F16)), F32), 2e-5),
         case("stages_cross_entropy", F32, row, recipes::cross_entropy(F32), 1e-5),
+        case("stages_cross_entropy_f16", F16, row, recipes::cross_entropy(F16), 1e-3),
         case("stages_quantize", F16, row, recipes::quantize_rows(F16), 1e-3),
         case("stages_quantize_i8", F32, row, recipes::quantize_rows(I8), 0.0),
         case("stages_delayed_scale", F32, row, recipes::delayed_scale(E5M2, 1), 1e-6),

@@ -109,6 +109,42 @@ fn stages_vectors_and_sums() {
     run_all(&cases);
 }
 
+/// One column of a row that has what no other has: a loss of what the row's label says, labels outside, labels that wait for the
+/// row, sums beside, and rows behind a product.
+#[test]
+fn labels_of_rows() {
+    let loss = |d: DType| {
+        Epilogue::build(|e| {
+            let label = e.row() * 4099 % 70_001 % 5003 - 2;
+            let share = (e.acc() + e.load("bias", F16.over(N))).log_softmax_over(N);
+            let is_label = e.column().eq(label);
+            e.store("loss", -is_label.select(share, 0.0).sum_over(N), F32.over(M).batched());
+            e.store("d", share.exp() - is_label.select(1.0, 0.0), d);
+        })
+    };
+    let sums = Epilogue::build(|e| {
+        let z = e.acc() + e.load("c", F16);
+        let [first, last] = [z.argmax_over(N), e.row() % 3].map(|label| e.column().eq(label));
+        let rest = z - first.select(z, 0.0).sum_over(N) * 0.5;
+        let y = first.select(rest, z) - last.select(rest * 2.0, 0.0).sum_over(N);
+        e.store("d", y, F32);
+        e.store("first", last, Bits8);
+        e.reduce("columns", y, Monoid::Sum, F32.over(N));
+    });
+    let epilogues = [loss(F16), loss(BF16), loss(F32), sums].map(Result::unwrap);
+    let mut cases = Vec::new();
+    for (i, epilogue) in epilogues.iter().enumerate() {
+        let d = [F16, BF16, F32, F16][i];
+        for [m, n] in ROWS.into_iter().filter(|[m, _]| *m > 1) {
+            let gemm = Gemm::pointwise(d, Order::RowMajor, epilogue);
+            cases.push(case(&gemm, Shape::matrix(m, n)));
+            cases.push(case(&gemm, Shape::matrix(7, n.min(5000)).batched(2)).offset("d", 1));
+        }
+    }
+    cases.extend([64, 200].map(|n| case(&Gemm::new(F16, TN, &epilogues[0]), Shape::new(300, n, 72))));
+    run_all(&cases);
+}
+
 /// Rows that one tile holds: a sample of the tiles that do, either way round, ragged edges, batches, and rows of one element.
 #[test]
 fn rows_in_the_kernel_of_a_product() {

@@ -224,6 +224,11 @@ impl Op {
         self.row().name
     }
 
+    /// Whether it says that both of its operands are equal.
+    pub(crate) fn is_equality(self) -> bool {
+        self == Op::Eq
+    }
+
     /// The primitive of that name, if there is one.
     pub fn from_name(name: &str) -> Option<Op> {
         Op::ALL.iter().copied().find(|op| op.name() == name)

@@ -16,7 +16,7 @@ use crate::check::Checked;
 use crate::dtype::ValueType;
 use crate::ir::axes::{Axes, L, M, N, S};
 use crate::ir::graph::{BuiltAt, Constant, Coordinate, Node, NodeId};
-use crate::ir::op::{Op, Signature};
+use crate::ir::op::Op;
 use crate::ir::{CustomOp, Monoid, Operand, Reduction, SinkKind};
 use crate::plan::epilogue::stage::{band, within_bands};
 use crate::plan::{Item, OperandSum, PlannedCount, PlannedReduction, RowReduce, Stage};
@@ -268,8 +268,14 @@ impl Program {
         let mut program = Program { steps, visit: Vec::new(), stages, stores, reductions, band, counts, sums, built_at };
         program.visit = Regions::of(&program, &program.ends().collect::<Vec<_>>()).items();
         for stage in 0..program.stages.len() {
-            let terms: Vec<usize> = program.stages[stage].terms().copied().collect();
-            program.stages[stage].visit = Regions::of(&program, &terms).items();
+            let reductions = &program.stages[stage].reductions;
+            let items = |of_label: bool| {
+                let of = reductions.iter().filter(|reduction| program.takes_label(reduction) == of_label);
+                let terms: Vec<usize> = of.flat_map(|reduction| reduction.terms.iter().copied()).collect();
+                Regions::of(&program, &terms).items()
+            };
+            let [visit, at_label] = [false, true].map(items);
+            (program.stages[stage].visit, program.stages[stage].at_label) = (visit, at_label);
         }
         program
     }
@@ -316,7 +322,7 @@ impl Program {
     pub fn cost(&self, fast_math: bool) -> u32 {
         let visit = (0..self.steps.len()).filter(|&s| self.steps[s].phase == Phase::Visit);
         let steps = visit.map(|s| self.step_cost(s, fast_math));
-        let inside = self.stages.iter().flat_map(|stage| &stage.reductions).map(|r| r.monoid.cost());
+        let inside = self.stages.iter().flat_map(|stage| &stage.reductions).map(|r| r.monoid.cost_inside());
         let counts = self.counts.iter().map(|_| PlannedCount::COST);
         steps.chain(self.reductions.iter().map(|r| r.monoid.cost())).chain(inside).chain(counts).sum()
     }
@@ -404,12 +410,8 @@ impl<'p> Regions<'p> {
     /// The blocks for the values that some ends need.
     fn of(program: &'p Program, ends: &[usize]) -> Regions<'p> {
         let positional = program.is_positional();
-        let candidate = |s: usize| match &program.steps[s].kind {
-            InstrKind::Apply { op, args } if op.row().signature == Signature::Select => {
-                program.steps[s].phase == Phase::Visit && positional[args[0]]
-            }
-            _ => false,
-        };
+        let candidate =
+            |s: usize| program.is_select(s) && program.steps[s].phase == Phase::Visit && positional[program.args(s)[0]];
         let mut branching: Vec<bool> = (0..program.steps.len()).map(candidate).collect();
         // Place everything as if each candidate branched, then keep the branches that pay and place again. An arm that
         // does not pay returns its values to the block around it.

@@ -118,11 +118,8 @@ impl Rules for Rows {
 
     fn words(&self, tile: &Tile) -> String {
         let [group, span, ..] = own(tile);
-        let held = match tile.holds_rows() {
-            true => "which they hold".into(),
-            false if span == tile.bn => "which they read again".into(),
-            false => format!("{span} columns at a time"),
-        };
+        let again = || if span == tile.bn { "which they read again".into() } else { format!("{span} columns at a time") };
+        let held = if tile.holds_rows() { "which they hold".into() } else { again() };
         let whole = if tile.is_whole() { ", a whole matrix" } else { "" };
         let of_blocks = if blocks(tile) > 1 { format!(" in each of {} blocks", blocks(tile)) } else { String::new() };
         format!(", {group} threads a row{of_blocks}, {held}{whole}")
@@ -216,6 +213,11 @@ impl Rules for Rows {
         has_any && tile.holds_rows() && program.stages.len() <= MOST_RENEWED && program.reductions.is_empty()
     }
 
+    /// With a branch for the label in each strip, elements would stay widened, and registers run out.
+    fn goes_over_strips(&self, tile: &Tile) -> bool {
+        tile.holds_rows()
+    }
+
     fn place_of_states(&self) -> Option<usize> {
         Some(PLACE)
     }
@@ -243,10 +245,8 @@ impl Rules for Rows {
 
     fn reads_of_rows(&self, tile: &Tile, stages: usize) -> String {
         match (tile.holds_rows(), tile.is_whole()) {
-            (true, false) if blocks(tile) > 1 => {
-                format!("held in registers of {} blocks, so that memory is read once", blocks(tile))
-            }
-            (true, false) => "held in registers, so that memory is read once".into(),
+            (true, false) if blocks(tile) == 1 => "held in registers, so that memory is read once".into(),
+            (true, false) => format!("held in registers of {} blocks, so that memory is read once", blocks(tile)),
             (true, true) => "the matrix is held in registers of one block, so that memory is read once".into(),
             (false, whole) => {
                 let what =
@@ -348,7 +348,9 @@ impl Row<'_> {
 
     /// Threads that then share the row.
     fn group(&self, bytes: usize) -> usize {
-        let least = LEAST_GROUP.max(BYTE / self.request.strip).min(self.strips.next_power_of_two());
+        let TileRequest { program, operation, strip, .. } = *self.request;
+        let of_byte = if has_masks(program, operation) { BYTE / strip } else { 1 };
+        let least = LEAST_GROUP.max(BYTE / strip).min(self.strips.next_power_of_two()).max(of_byte);
         let group = self.strips.div_ceil(self.visits(bytes)).next_power_of_two().max(least);
         if self.request.program.band.is_some() { self.dividing(group) } else { group }
     }

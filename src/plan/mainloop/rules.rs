@@ -240,6 +240,12 @@ pub(in crate::plan) trait Rules: Sync {
         false
     }
 
+    /// Whether threads go over the strips of a row that they hold as often as is of use: ahead of a stage for what it
+    /// foresees, and behind all others to the strip that has the label.
+    fn goes_over_strips(&self, _tile: &Tile) -> bool {
+        false
+    }
+
     /// Whether its threads widen rows that they hold again for each stage. The accumulator has a format.
     fn renews_rows(&self, _tile: &Tile, _program: &Program, _dtype: DType) -> bool {
         false
