@@ -44,7 +44,7 @@ impl Item {
 pub struct Stage {
     /// The values that the visit of a strip computes for it.
     pub visit: Vec<Item>,
-    /// The same for reductions that take the element at the label alone ([`Program::label`](crate::plan::Program::label)).
+    /// The same for reductions that take the element at the label alone, with whose column a row's others are compared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub at_label: Vec<Item>,
     /// The reductions.

@@ -43,11 +43,6 @@ impl Tile {
         matches!(self.shape, TileShape::Rows { .. }).then(|| own(self)[0] * strip)
     }
 
-    /// Columns that its threads hold at a time.
-    fn own_span(&self) -> usize {
-        own(self)[1]
-    }
-
     /// Whether it is a whole matrix.
     fn is_whole(&self) -> bool {
         matches!(self.shape, TileShape::Rows { whole: true, .. })
@@ -148,7 +143,7 @@ impl Rules for Rows {
         {
             return Err(format!("has {} columns, and does not hold bands of {band}", tile.bn).into());
         }
-        if !tile.own_span().is_multiple_of(BYTE) && has_masks(program, request.operation) {
+        if !own(tile)[1].is_multiple_of(BYTE) && has_masks(program, request.operation) {
             return Err("ends inside of a byte of a mask".into());
         }
         if program.band.is_none() && request.shape.n > tile.bn {
@@ -346,7 +341,7 @@ impl Row<'_> {
         (bytes / self.widest).clamp(1, MOST_VISITS)
     }
 
-    /// Threads that then share the row.
+    /// Threads that then share the row. A byte of a mask is one row's.
     fn group(&self, bytes: usize) -> usize {
         let TileRequest { program, operation, strip, .. } = *self.request;
         let of_byte = if has_masks(program, operation) { BYTE / strip } else { 1 };
