@@ -30,9 +30,13 @@ template <class VISIT> DEVICE void visit_label(
 
 {% endif %}{% if holds_rows %}// INSIDE: the whole tile lies inside of the matrix.
 template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) {
-    const int first = int(threadIdx.x) / GROUP;
-    const int lane = {% if bands %}tile.column + {% endif %}{# -#}
-        {% if cluster_size > 1 %}int(blockIdx.x % CLUSTER) * SPAN + {% endif %}int(threadIdx.x) % GROUP * STRIP;
+    // Without a sign, so that compilers know that strips of one row are constants apart.
+    const int first = int(threadIdx.x / u32(GROUP));
+{% if cluster_size > 1 %}    int of_block = int(blockIdx.x % u32(CLUSTER)) * SPAN;
+    asm volatile("" : "+r"(of_block));   // else its bits are put into the strips' one by one
+    __builtin_assume(of_block >= 0 && of_block < BN);
+{% endif %}    const int lane = {% if bands %}tile.column + {% endif %}{% if cluster_size > 1 %}of_block + {% endif %}{# -#}
+        int(threadIdx.x % u32(GROUP)) * STRIP;
     int turn = 0;
 {% if whole %}    const int width = {% if bands %}min(BN, p.n - tile.column){% else %}p.n{% endif %};
 {% endif %}{% if holds_rows %}{% if keeps_sums %}#pragma unroll
