@@ -40,6 +40,11 @@ impl Over {
         }
     }
 
+    /// Whether a value that varies along these axes differs among the elements of one result.
+    pub(crate) fn varies(self, axes: Axes) -> bool {
+        self.axes.without(axes) != self.axes
+    }
+
     /// The same reduction seen from the transposed problem.
     pub const fn transposed(self) -> Over {
         let band = match self.band {

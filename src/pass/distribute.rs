@@ -5,7 +5,7 @@
 //! Needs no calls. A difference stays, and so does a distance from a reduction, as in the mean of `x - mean(x)`: it is summed for
 //! what a difference of sums would lose. Only reductions of `f32` change. Results differ by roundings.
 
-use super::{count_waiting, rebuild};
+use super::rebuild_reductions;
 use crate::check::Checked;
 use crate::dtype::ValueType;
 use crate::ir::graph::{BuiltAt, Graph, Node, NodeId};
@@ -18,17 +18,7 @@ const MOST_NODES: usize = 64;
 
 /// Distributes all sums that wait for other reductions, where no sum waits behind it.
 pub fn distribute(checked: &Checked) -> Checked {
-    let mut levels = Vec::new();
-    rebuild(checked, |graph, node, built_at| {
-        let sums = match &node {
-            Node::Reduce { monoid, over, args } if monoid.is_linear() => {
-                count_waiting(graph, &mut levels);
-                distributed(graph, &levels, (*monoid, *over, args[0]), built_at)
-            }
-            _ => None,
-        };
-        sums.unwrap_or_else(|| graph.push(node, built_at))
-    })
+    rebuild_reductions(checked, Monoid::is_linear, distributed)
 }
 
 /// A part of a linear function: a value that is summed, and the factors of its sum.
@@ -50,7 +40,7 @@ struct Terms<'g> {
 
 impl Terms<'_> {
     fn varies(&self, id: NodeId) -> bool {
-        self.over.axes.without(self.graph.axes(id)) != self.over.axes
+        self.over.varies(self.graph.axes(id))
     }
 
     fn waits(&self, id: NodeId) -> bool {
@@ -152,6 +142,7 @@ mod tests {
     use crate::dtype::DType::F32;
     use crate::ir::axes::{M, N};
     use crate::ir::{Sink, SinkKind};
+    use crate::pass::count_waiting;
 
     /// The reductions over rows that are live in a graph, as the pass leaves it, each with how many it waits for.
     fn left(value: impl FnOnce(&mut Graph, NodeId, NodeId) -> NodeId) -> Vec<usize> {

@@ -24,6 +24,7 @@ pub use transpose::transpose;
 
 use crate::check::Checked;
 use crate::ir::graph::{BuiltAt, Graph, Node, NodeId};
+use crate::ir::{Monoid, Over};
 
 /// Rebuilds the live part of a graph node by node; `place` adds the new node (its arguments already mapped) or something
 /// equivalent. Sinks and arguments stay as they were.
@@ -41,6 +42,26 @@ fn rebuild(checked: &Checked, mut place: impl FnMut(&mut Graph, Node, BuiltAt) -
         graph.sink(sink.map(|value| ids[value.index()]), old.sink_built_at(index));
     }
     Checked::rebuilt(graph, checked.arguments().to_vec())
+}
+
+/// Rebuilds a graph with something else in the place of some reductions. `replace` gets how many reductions each node waits for,
+/// one behind the other, and what is reduced over which axes by which monoid.
+fn rebuild_reductions(
+    checked: &Checked,
+    asked: impl Fn(Monoid) -> bool,
+    replace: impl Fn(&mut Graph, &[usize], (Monoid, Over, NodeId), BuiltAt) -> Option<NodeId>,
+) -> Checked {
+    let mut levels = Vec::new();
+    rebuild(checked, |graph, node, built_at| {
+        let replaced = match &node {
+            Node::Reduce { monoid, over, args } if asked(*monoid) => {
+                count_waiting(graph, &mut levels);
+                replace(graph, &levels, (*monoid, *over, args[0]), built_at)
+            }
+            _ => None,
+        };
+        replaced.unwrap_or_else(|| graph.push(node, built_at))
+    })
 }
 
 /// Completes how many reductions each node of a graph waits for, one behind the other.

@@ -4,7 +4,7 @@
 //!
 //! Needs no calls. What is picked keeps its bits. Where the coordinate is outside, a second reduction says that nothing was.
 
-use super::{count_waiting, rebuild};
+use super::rebuild_reductions;
 use crate::check::Checked;
 use crate::dtype::ValueType;
 use crate::ir::graph::{BuiltAt, Graph, Node, NodeId};
@@ -18,17 +18,7 @@ const MOST_NODES: usize = 64;
 
 /// Picks for all sums that select one element and wait for other reductions.
 pub fn pick(checked: &Checked) -> Checked {
-    let mut levels = Vec::new();
-    rebuild(checked, |graph, node, built_at| {
-        let picked = match &node {
-            Node::Reduce { monoid, over, args } if monoid.is_sum() => {
-                count_waiting(graph, &mut levels);
-                picked(graph, &levels, (*monoid, *over, args[0]), built_at)
-            }
-            _ => None,
-        };
-        picked.unwrap_or_else(|| graph.push(node, built_at))
-    })
+    rebuild_reductions(checked, Monoid::is_sum, picked)
 }
 
 /// The operands of a select, if its condition holds at one coordinate along an axis at the most, and nothing else counts.
@@ -41,8 +31,7 @@ fn selected(graph: &Graph, over: Over, value: NodeId) -> Option<[NodeId; 2]> {
     }
     let Node::Apply { op, args } = graph.node(condition) else { return None };
     let counts = |id: NodeId| matches!(graph.node(id), Node::Coordinate(along) if along.axis() == over.axes);
-    let varies = |id: NodeId| over.axes.without(graph.axes(id)) != over.axes;
-    let one = op.is_equality() && args.iter().any(|&a| counts(a)) && args.iter().any(|&a| !varies(a));
+    let one = op.is_equality() && args.iter().any(|&a| counts(a)) && args.iter().any(|&a| !over.varies(graph.axes(a)));
     one.then_some([condition, element])
 }
 
@@ -58,7 +47,6 @@ fn picked(
     }
     let [condition, element] = selected(graph, over, value)?;
     let waits = |id: NodeId| levels[id.index()] > levels[condition.index()];
-    let varies = |graph: &Graph, id: NodeId| over.axes.without(graph.axes(id)) != over.axes;
     if !waits(element) {
         return None;
     }
@@ -67,7 +55,7 @@ fn picked(
     let mut leaves = Vec::new();
     while let Some(&id) = found.get(looked_at) {
         looked_at += 1;
-        if !varies(graph, id) {
+        if !over.varies(graph.axes(id)) {
             continue;
         }
         let Node::Apply { args, .. } = graph.node(id) else {
@@ -95,7 +83,7 @@ fn picked(
         let new = if leaves.contains(&id) {
             let one = graph.apply(Op::Select, &[condition, id, zero]);
             graph.push(Node::Reduce { monoid, over, args: vec![one] }, built_at)
-        } else if varies(graph, id) {
+        } else if over.varies(graph.axes(id)) {
             let place = |arg: NodeId| places.iter().find(|(old, _)| *old == arg).map_or(arg, |(_, new)| *new);
             let node = graph.node(id).map_args(place);
             graph.push(node, built_at)
@@ -116,6 +104,7 @@ mod tests {
     use crate::dtype::DType::{F32, I32};
     use crate::ir::axes::{M, N};
     use crate::ir::{Coordinate, Sink, SinkKind};
+    use crate::pass::count_waiting;
 
     /// The reductions that are live in a graph as the pass leaves it, each with how many it waits for.
     fn left(summed: impl FnOnce(&mut Graph, NodeId, NodeId) -> NodeId) -> Vec<(Monoid, usize)> {

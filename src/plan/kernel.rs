@@ -226,7 +226,11 @@ impl KernelPlan {
     /// asked for.
     pub(crate) fn has_extremes(&self, stage: &Stage, asked: impl Fn(&RowReduce) -> bool) -> bool {
         let has_pairs = self.operation.dtype().size() == 2;
-        let follows = |reduction: &RowReduce| reduction.terms.iter().all(|&term| self.program.follows_accumulator(term));
+        // A monoid that is ordered sees no other elements. An infinite factor makes NaN of one that is 0.
+        let follows = |reduction: &RowReduce| {
+            let is_ordered = reduction.monoid.is_ordered();
+            reduction.terms.iter().all(|&term| self.program.follows_accumulator(term, is_ordered))
+        };
         self.goes_over_strips() && has_pairs && stage.reductions.iter().filter(|reduction| asked(reduction)).all(follows)
     }
 

@@ -45,15 +45,15 @@ impl Program {
     }
 
     /// Whether a value of elements only rises or only falls with the accumulator along a row: a linear function of it, and of
-    /// values that all elements of a row share.
-    pub(crate) fn follows_accumulator(&self, step: usize) -> bool {
+    /// values that all elements of a row share. With `alone` it is the accumulator alone.
+    pub(crate) fn follows_accumulator(&self, step: usize, alone: bool) -> bool {
         match &self.steps[step].kind {
             InstrKind::Accumulator => true,
-            InstrKind::Apply { op, args } => {
+            InstrKind::Apply { op, args } if !alone => {
                 let mut of_elements = args.iter().filter(|&&arg| self.steps[arg].phase.is_array() || self.is_coordinate(arg));
                 let (first, second) = (of_elements.next(), of_elements.next());
                 let is_linear = !op.row().products.is_empty();
-                is_linear && second.is_none() && first.is_some_and(|&arg| self.follows_accumulator(arg))
+                is_linear && second.is_none() && first.is_some_and(|&arg| self.follows_accumulator(arg, alone))
             }
             _ => false,
         }
