@@ -180,6 +180,8 @@ pub(super) struct Rows {
     visits_label_again: bool,
     /// Whether they keep sums over M in shared memory from row to row.
     keeps_sums: bool,
+    /// Whether blocks take the rows in turns, batch by batch.
+    interleaves: bool,
     /// Whether anything is reduced over all rows and columns before the visit.
     whole: bool,
     /// Whether a tile has a band of columns, instead of all.
@@ -210,6 +212,7 @@ impl Rows {
             label_apart: label_apart && (visits_label_again || has_label),
             visits_label_again,
             keeps_sums,
+            interleaves: plan.interleaves_rows(),
             whole,
             bands: plan.program.band.is_some(),
         }

@@ -10,9 +10,10 @@
 namespace rows {
 
 constexpr int AT_ONCE = THREADS / GROUP, STEP = GROUP * STRIP, VISITS = SPAN / STEP;
+constexpr int BATCH = AT_ONCE * TOGETHER;   // rows that a block has at a time
 
 static_assert(THREADS % GROUP == 0 && SPAN % STEP == 0 && BN % SPAN == 0, "groups of threads cover rows in whole strips");
-static_assert(BM % (AT_ONCE * TOGETHER) == 0, "a tile has whole batches of rows");
+static_assert(BM % BATCH == 0, "a tile has whole batches of rows");
 
 {% include "mainloop/held.cuh" %}{% if label_apart -%}
 // Shows the strip that has a row's label to one of its threads, behind all other strips.
@@ -28,7 +29,19 @@ template <class VISIT> DEVICE void visit_label(
     visit(c, f, s, acc);
 }
 
-{% endif %}{% if holds_rows %}// INSIDE: the whole tile lies inside of the matrix.
+{% endif %}{% if holds_rows %}// The first row of a tile's batch.{% if interleaves %}
+// Blocks take batches in turns: together they go through memory.{% endif %}
+DEVICE int row_of(const Params& p, const TileOrigin& tile, int batch) {
+{% if interleaves %}    return tile.row / BM * BATCH + batch * ((p.m + (BM - 1)) / BM);
+{% else %}    return tile.row + batch;
+{% endif %}}
+// Whether each batch of a tile lies inside of the matrix{% if interleaves %}, or none of its rows does{% endif %}.
+DEVICE bool has_whole_batches(const Params& p, const TileOrigin& tile) {
+{% if interleaves %}    return p.m % BATCH == 0 || p.m / BATCH % ((p.m + (BM - 1)) / BM) != tile.row / BM;
+{% else %}    return tile.row + BM <= p.m;
+{% endif %}}
+
+// INSIDE: the whole tile lies inside of the matrix.
 template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) {
     // Without a sign, so that compilers know that strips of one row are constants apart.
     const int first = int(threadIdx.x / u32(GROUP));
@@ -49,25 +62,26 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
     for (int v = 0; v < VISITS; ++v) columns[v] = epilogue_column(p, t, {tile.row + first, lane + v * STEP});
 {% endif %}{% if keeps_sums %}    Held held[TOGETHER];   // where a strip has been visited the next row's is loaded
 #pragma unroll
-    for (int i = 0; i < TOGETHER; ++i) held[i].read<INSIDE>(p, t, {tile.row + i * AT_ONCE + first, lane});
+    for (int i = 0; i < TOGETHER; ++i) held[i].read<INSIDE>(p, t, {row_of(p, tile, 0) + i * AT_ONCE + first, lane});
 {% else %}    Held next[AHEAD ? TOGETHER : 1];   // loads in flight
     RowValues next_rows[AHEAD ? TOGETHER : 1];
     if constexpr (AHEAD) {   // without braces NVRTC 13.0 drops what is behind the pragma
 #pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
-            const Strip s{tile.row + i * AT_ONCE + first, lane};
+            const Strip s{row_of(p, tile, 0) + i * AT_ONCE + first, lane};
             next[i].read<INSIDE>(p, t, s);
             next_rows[i] = epilogue_row(p, t, s);
         }
     }
 {% endif -%}
 #pragma unroll 1
-    for (int batch = 0; batch < BM && tile.row + batch < p.m; batch += AT_ONCE * TOGETHER) {
+    for (int batch = 0; batch < BM && row_of(p, tile, batch) < p.m; batch += BATCH) {
+        const int row_of_batch = row_of(p, tile, batch);
 {% if not keeps_sums %}        Held held[TOGETHER];
 {% endif %}        RowValues rows[TOGETHER];
 #pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
-            const Strip s{tile.row + batch + i * AT_ONCE + first, lane};
+            const Strip s{row_of_batch + i * AT_ONCE + first, lane};
             if constexpr (INSIDE) __builtin_assume(s.row < p.m);
 {% if not keeps_sums %}            if constexpr (AHEAD) {
                 held[i] = next[i];
@@ -80,8 +94,8 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
 {% if not keeps_sums %}        if constexpr (AHEAD) {
 #pragma unroll
             for (int i = 0; i < TOGETHER; ++i) {
-                const int behind = batch + (TOGETHER + i) * AT_ONCE;
-                const Strip s{tile.row + first + (behind < BM ? behind : batch), lane};   // behind the last any
+                const int behind = batch + BATCH < BM ? row_of(p, tile, batch + BATCH) : row_of_batch;
+                const Strip s{(behind < p.m ? behind : row_of_batch) + i * AT_ONCE + first, lane};   // behind the last any
                 next[i].read<INSIDE>(p, t, s);
                 next_rows[i] = epilogue_row(p, t, s);
             }
@@ -89,7 +103,7 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
 {% endif -%}
 {% for stage in stages %}#pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
-            const int row = tile.row + batch + i * AT_ONCE + first;
+            const int row = row_of_batch + i * AT_ONCE + first;
 {% for step in stage.steps %}{% if step.extremes %}            // What the stage takes follows the elements' order.
             constexpr bool TAKES_EXTREMES_{{ stage.number }} = INSIDE && Pairs<Element>::EXIST && sizeof(Vector) % 4 == 0;
             if constexpr (TAKES_EXTREMES_{{ stage.number }}) {
@@ -121,13 +135,13 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
 {% if stage.whole %}        epilogue_combine_{{ stage.number }}(p, width, rows, turn);
 {% endif %}#pragma unroll
         for (int i = 0; i < TOGETHER; ++i)
-            epilogue_reduce_{{ stage.number }}(p, t, rows[i], {tile.row + batch + i * AT_ONCE + first, lane}, turn);
+            epilogue_reduce_{{ stage.number }}(p, t, rows[i], {row_of_batch + i * AT_ONCE + first, lane}, turn);
 {% if renews %}#pragma unroll
         for (int i = 0; i < TOGETHER; ++i) held[i].renewed();
 {% endif %}{% endfor %}{% if cluster_size > 1 %}        arrive_at_cluster();
 {% endif %}#pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
-            const int row = tile.row + batch + i * AT_ONCE + first;
+            const int row = row_of_batch + i * AT_ONCE + first;
 #pragma unroll
             for (int v = 0; v < VISITS; ++v) {
                 const Strip s{row, lane + v * STEP};
@@ -256,7 +270,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 {% endif -%}
     if (tile.batch >= p.batch) return;
     const TileValues values = epilogue_begin(p, tile.batch);
-{% if holds_rows %}    if (tile.row + BM <= p.m && tile.column + BN <= p.n && rows::is_wide(p))
+{% if holds_rows %}    if (rows::has_whole_batches(p, tile) && tile.column + BN <= p.n && rows::is_wide(p))
         rows::visit<true>(rows::inside(p), values, tile);
     else rows::visit<false>(p, values, tile);
 {% else %}    rows::visit(p, values, tile);
