@@ -14,15 +14,30 @@ widen(*{{ load.base }}); // {{ load.node }}
 {% endfor %}    return t;
 }
 
-DEVICE ColumnValues epilogue_column(const Params& p, const TileValues& t, const Strip& s) {
+{% if fetches_columns %}// What is loaded for columns, as it lies in memory: threads may ask for it before they use it.
+struct FetchedColumns {
+{% for load in column_loads %}    Raw<{{ load.dtype }}, STRIP> {{ load.value }};
+{% endfor %}};
+DEVICE FetchedColumns epilogue_fetch_columns(const Params& p, const TileValues& t, const Strip& s) {
+    FetchedColumns f;
+{% else %}DEVICE ColumnValues epilogue_column(const Params& p, const TileValues& t, const Strip& s) {
     ColumnValues c;
+{% endif -%}
 {% for load in column_loads %}    {
-        Raw<{{ load.dtype }}, STRIP> raw; // {{ load.node }}
+        Raw<{{ load.dtype }}, STRIP>{% if fetches_columns %}& raw = f.{{ load.value }}{% else %} raw{% endif %}; {# -#}
+        // {{ load.node }}
         {% if load.default and not hopper %}if ({{ load.given }} == nullptr) fill_all(raw, {{ load.default }});
         else {% endif %}read_columns<{{ load.staged_at }}>(raw, s, {{ load.base }}, {{ extent_n }}, {{ load.wide }} != 0);
-        widen_all(c.{{ load.value }}, raw);
-    }
+{% if not fetches_columns %}        widen_all(c.{{ load.value }}, raw);
+{% endif %}    }
 {% endfor -%}
+{% if fetches_columns %}    return f;
+}
+DEVICE ColumnValues epilogue_column(const Params& p, const TileValues& t, const Strip& s, const FetchedColumns& f) {
+    ColumnValues c;
+{% for load in column_loads %}    widen_all(c.{{ load.value }}, f.{{ load.value }});
+{% endfor -%}
+{% endif -%}
 {% for line in column %}{{ line }}
 {% endfor -%}
 {% for r in reductions %}{% if r.columns %}#pragma unroll
@@ -31,7 +46,11 @@ DEVICE ColumnValues epilogue_column(const Params& p, const TileValues& t, const 
 {% endif %}{% endfor %}    return c;
 }
 
-DEVICE RowValues epilogue_row(const Params& p, const TileValues& t, const Strip& s) {
+{% if fetches_columns %}DEVICE ColumnValues epilogue_column(const Params& p, const TileValues& t, const Strip& s) {
+    return epilogue_column(p, t, s, epilogue_fetch_columns(p, t, s));
+}
+
+{% endif %}DEVICE RowValues epilogue_row(const Params& p, const TileValues& t, const Strip& s) {
     RowValues r;
 {% for load in row_loads %}    r.{{ load.value }} = {% if load.default and not hopper -%}
 {{ load.given }} == nullptr ? {{ load.default }} : {% endif -%}

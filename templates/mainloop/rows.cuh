@@ -10,6 +10,8 @@
 namespace rows {
 
 constexpr int AT_ONCE = THREADS / GROUP, STEP = GROUP * STRIP, VISITS = SPAN / STEP;
+// Strips whose vectors are loaded ahead. A single one keeps loops from being unrolled.
+constexpr int FORESIGHT = VISITS < 2 ? VISITS : 2;
 constexpr int BATCH = AT_ONCE * TOGETHER;   // rows that a block has at a time
 
 static_assert(THREADS % GROUP == 0 && SPAN % STEP == 0 && BN % SPAN == 0, "groups of threads cover rows in whole strips");
@@ -45,7 +47,8 @@ DEVICE bool has_whole_batches(const Params& p, const TileOrigin& tile) {
 template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) {
     // Without a sign, so that compilers know that strips of one row are constants apart.
     const int first = int(threadIdx.x / u32(GROUP));
-{% if cluster_size > 1 %}    int of_block = int(blockIdx.x % u32(CLUSTER)) * SPAN;
+{% if cluster_size > 1 %}    prepare_places();
+    int of_block = int(blockIdx.x % u32(CLUSTER)) * SPAN;
     asm volatile("" : "+r"(of_block));   // else its bits are put into the strips' one by one
     __builtin_assume(of_block >= 0 && of_block < BN);
 {% endif %}    const int lane = {% if bands %}tile.column + {% endif %}{% if cluster_size > 1 %}of_block + {% endif %}{# -#}
@@ -77,6 +80,7 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
 #pragma unroll 1
     for (int batch = 0; batch < BM && row_of(p, tile, batch) < p.m; batch += BATCH) {
         const int row_of_batch = row_of(p, tile, batch);
+        const auto strip = [&](int i, int v) { return Strip{row_of_batch + i * AT_ONCE + first, lane + v * STEP}; };
 {% if not keeps_sums %}        Held held[TOGETHER];
 {% endif %}        RowValues rows[TOGETHER];
 #pragma unroll
@@ -101,64 +105,80 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
             }
         }
 {% endif -%}
-{% for stage in stages %}#pragma unroll
-        for (int i = 0; i < TOGETHER; ++i) {
-            const int row = row_of_batch + i * AT_ONCE + first;
-{% for step in stage.steps %}{% if step.extremes %}            // What the stage takes follows the elements' order.
-            constexpr bool TAKES_EXTREMES_{{ stage.number }} = INSIDE && Pairs<Element>::EXIST && sizeof(Vector) % 4 == 0;
-            if constexpr (TAKES_EXTREMES_{{ stage.number }}) {
-                const Strip s{row, lane};
+{% for stage in stages %}{% for step in stage.steps %}{% if step.extremes %}        {# -#}
+        // What the stage takes follows the elements' order.
+        constexpr bool TAKES_EXTREMES_{{ stage.number }} = INSIDE && Pairs<Element>::EXIST && sizeof(Vector) % 4 == 0;
+        if constexpr (TAKES_EXTREMES_{{ stage.number }}) {
+#pragma unroll
+            for (int i = 0; i < TOGETHER; ++i) {
+                const Strip s = strip(i, 0);
                 Accum acc[STRIP];
                 held[i].template extremes<Element>(acc);
                 ColumnValues c = epilogue_column(p, t, s);
                 {{ step.name }}(p, t, c, rows[i], held[i].fetched[0], s, acc);
             }
+        }
 {% endif %}#pragma unroll
-            for (int v = 0; v < VISITS; ++v) {
-{% if step.extremes %}                if (TAKES_EXTREMES_{{ stage.number }}) break;
-{% endif %}                const Strip s{row, lane + v * STEP};
-                if (!INSIDE && {% if bands %}tile.column + {% endif %}v * STEP >= p.n) break;
+        for (int v = 0; v < VISITS; ++v) {
+{% if step.extremes %}            if (TAKES_EXTREMES_{{ stage.number }}) break;
+{% endif %}            if (!INSIDE && {% if bands %}tile.column + {% endif %}v * STEP >= p.n) break;
+            ColumnValues c = epilogue_column(p, t, strip(0, v));
+#pragma unroll
+            for (int i = 0; i < TOGETHER; ++i) {
+                const Strip s = strip(i, v);
                 assume<INSIDE>(p, s);
                 Accum acc[STRIP];
                 held[i].widen_strip(acc, v);
-                ColumnValues c = epilogue_column(p, t, s);
                 {{ step.name }}(p, t, c, rows[i], held[i].fetched[v], s, acc);
             }
-{% if not step.last %}            {% if step.extremes %}if constexpr (!TAKES_EXTREMES_{{ stage.number }}) {% endif %}{# -#}
-            held[i].disguise(u32(p.batch) >> 31);
+        }
+{% if not step.last %}        {% if step.extremes %}if constexpr (!TAKES_EXTREMES_{{ stage.number }}) {% endif %}{
+#pragma unroll
+            for (int i = 0; i < TOGETHER; ++i) held[i].disguise(u32(p.batch) >> 31);
+        }
 {% endif %}{% endfor -%}
-{% if stage.has_label %}            visit_label(p, t, held[i], rows[i], {row, lane},
+{% if stage.has_label %}#pragma unroll
+        for (int i = 0; i < TOGETHER; ++i)
+            visit_label(p, t, held[i], rows[i], strip(i, 0),
                         [&](ColumnValues& c, const Fetched& f, const Strip& s, const Accum (&acc)[STRIP]) {
                             epilogue_take_label_{{ stage.number }}(p, t, c, rows[i], f, s, acc);
                         });
-{% endif %}        }
-{% if stage.whole %}        epilogue_combine_{{ stage.number }}(p, width, rows, turn);
+{% endif %}{% if stage.whole %}        epilogue_combine_{{ stage.number }}(p, width, rows, turn);
+{% endif %}{% if cluster_size > 1 and stage.number == 1 %}        wait_for_cluster();   // all of its blocks have started
+{% endif %}{% if loop.last %}        FetchedColumns ahead[VISITS];   // a load can't pass a store, which might write what it reads
+#pragma unroll
+        for (int v = 0; v < FORESIGHT; ++v) ahead[v] = epilogue_fetch_columns(p, t, strip(0, v));
 {% endif %}#pragma unroll
-        for (int i = 0; i < TOGETHER; ++i)
-            epilogue_reduce_{{ stage.number }}(p, t, rows[i], {row_of_batch + i * AT_ONCE + first, lane}, turn);
+        for (int i = 0; i < TOGETHER; ++i) epilogue_reduce_{{ stage.number }}(p, t, rows[i], strip(i, 0), turn);
 {% if renews %}#pragma unroll
         for (int i = 0; i < TOGETHER; ++i) held[i].renewed();
-{% endif %}{% endfor %}{% if cluster_size > 1 %}        arrive_at_cluster();
+{% endif %}{% endfor %}#pragma unroll
+        for (int v = 0; v < VISITS; ++v) {
+            if (!INSIDE && {% if bands %}tile.column + {% endif %}v * STEP >= p.n) break;
+            ColumnValues c = epilogue_column(p, t, strip(0, v), ahead[v]);
+            if (v + FORESIGHT < VISITS) ahead[v + FORESIGHT] = epilogue_fetch_columns(p, t, strip(0, v + FORESIGHT));
+{% if keeps_sums %}            move_sums<false>(c, v);
+{% elif reductions %}            carry_sums(c, columns[v]);
 {% endif %}#pragma unroll
-        for (int i = 0; i < TOGETHER; ++i) {
-            const int row = row_of_batch + i * AT_ONCE + first;
-#pragma unroll
-            for (int v = 0; v < VISITS; ++v) {
-                const Strip s{row, lane + v * STEP};
-                if (!INSIDE && {% if bands %}tile.column + {% endif %}v * STEP >= p.n) break;
+            for (int i = 0; i < TOGETHER; ++i) {
+                const Strip s = strip(i, v);
                 assume<INSIDE>(p, s);
                 Accum acc[STRIP];
                 held[i].widen_strip(acc, v);
-                ColumnValues c = epilogue_column(p, t, s);
-{% if keeps_sums %}                move_sums<false>(c, v);
-{% elif reductions %}                carry_sums(c, columns[v]);
-{% endif %}                epilogue_visit{% if visits_label_again %}<false>{% endif %}{# -#}
+                epilogue_visit{% if visits_label_again %}<false>{% endif %}{# -#}
                     (p, t, c, rows[i], held[i].fetched[v], s, acc);
-{% if keeps_sums %}                move_sums<true>(c, v);
+            }
+{% if keeps_sums %}            move_sums<true>(c, v);
+#pragma unroll
+            for (int i = 0; i < TOGETHER; ++i) {
                 const int behind = batch + (TOGETHER + i) * AT_ONCE;
                 held[i].read<INSIDE>(p, t, {tile.row + first + (behind < BM ? behind : batch), lane}, v, v + 1);
-{% elif reductions %}                carry_sums(columns[v], c);
-{% endif %}            }
+            }
+{% elif reductions %}            carry_sums(columns[v], c);
+{% endif %}        }
+#pragma unroll
+        for (int i = 0; i < TOGETHER; ++i) {
+            const int row = strip(i, 0).row;
 {% if visits_label_again %}            visit_label(p, t, held[i], rows[i], {row, lane},
                         [&](ColumnValues& c, const Fetched& f, const Strip& s, const Accum (&acc)[STRIP]) {
                             epilogue_visit<true>(p, t, c, rows[i], f, s, acc);
@@ -174,7 +194,6 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
     __syncthreads();   // parts lie in the same memory
 {% endif %}{% if reductions %}#pragma unroll
     for (int v = 0; v < VISITS; ++v) epilogue_column_end(p, t, columns[v], {tile.row + first, lane + v * STEP});
-{% endif %}{% if cluster_size > 1 %}    wait_for_cluster();   // others may still read this block's states
 {% endif %}{% elif whole %}    RowValues all[1] = {epilogue_row(p, t, {first, lane})};   // only what all rows come to is kept
 {% for stage in stages %}#pragma unroll 1
     for (int batch = 0; batch < p.m; batch += AT_ONCE * TOGETHER) {

@@ -10,20 +10,13 @@ DEVICE u32 launched_blocks() {
     asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(x));
     return x;
 }
-DEVICE void mbarrier_init(u32 barrier, u32 arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-DEVICE void mbarrier_init_fence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+{% include "prelude/mbarrier.cuh" -%}
 DEVICE void mbarrier_arrive(u32 barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
 // Functions that end in `_if` are for consumers. A branch around a single instruction would end a basic block, and the compiler
 // tracks every accumulator through every basic block.
 DEVICE void mbarrier_arrive_if(bool arrives, u32 barrier) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %0, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [%1];\n}"
                  ::"r"(int(arrives)), "r"(barrier) : "memory");
-}
-// Arrives, and makes the phase wait for `bytes` more bytes that asynchronous copies will report.
-DEVICE void mbarrier_arrive_expect_tx(u32 barrier, u32 bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 {% if scaled %}// Copies four bytes without registers, or writes zero without reading.
 DEVICE void copy_async_word(u32 to, const void* from, bool reads) {
@@ -46,11 +39,6 @@ DEVICE void mbarrier_arrive_cluster_if(bool arrives, u32 barrier, u32 block) {
     asm volatile("{\n.reg .pred p;\n.reg .b32 remote;\nsetp.ne.b32 p, %0, 0;\nmapa.shared::cluster.u32 remote, %1, %2;\n"
                  "@p mbarrier.arrive.shared::cluster.b64 _, [remote];\n}"
                  ::"r"(int(arrives)), "r"(barrier), "r"(block) : "memory");
-}
-// Returns when the phase of that parity is complete.
-DEVICE void mbarrier_wait(u32 barrier, u32 parity) {
-    asm volatile("{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1, 0x989680;\n"
-                 "@!done bra again;\n}" ::"r"(barrier), "r"(parity) : "memory");
 }
 
 // Synchronises the blocks of a cluster. It orders barriers in shared memory, and no other data.

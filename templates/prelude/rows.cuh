@@ -55,17 +55,43 @@ template <class M, int SHARERS> DEVICE typename M::State combine_threads(typenam
     }
     return s;
 }
-{% if cluster_size > 1 %}// The same across the blocks of a cluster: lanes read the states of all warps of all blocks.
+{% if cluster_size > 1 %}// The same across the blocks of a cluster. A warp leaves its state in all of them, and
+// reads those of all warps from its own block. Words of states lie together, so that no two lanes meet in a bank.
+// There are two places here as well.
+constexpr int WARPS_OF_ROW = THREADS / 32 * CLUSTER, AT_ARRIVALS = 2 * WARPS_OF_ROW * PLACE;
+// The mbarrier that counts bytes of states.
+DEVICE u64* arrivals(int turn) { return reinterpret_cast<u64*>(smem + AT_ARRIVALS) + turn % 2; }
+// Ahead of all states; `wait_for_cluster` comes before the first.
+DEVICE void prepare_places() {
+    if (threadIdx.x == 0) {
+        mbarrier_init(address_of(arrivals(0)), 1), mbarrier_init(address_of(arrivals(1)), 1);
+        mbarrier_init_fence();
+    }
+    arrive_as_started();
+}
 template <class M> DEVICE typename M::State combine_row(typename M::State s, int& turn) {
     using S = typename M::State;
+    constexpr int ALL = WARPS_OF_ROW, WORDS = sizeof(S) / 4;
     static_assert(sizeof(S) <= PLACE && GROUP == THREADS, "a warp's place holds a state, and a block has one row");
-    constexpr int WARPS = THREADS / 32, ALL = WARPS * CLUSTER;
     s = fold_lanes<M, 1, 32>(s);
-    const int warp = int(threadIdx.x) / 32, lane = int(threadIdx.x) % 32;
-    u8* const places = smem + (turn ^= 1) * (THREADS / 32 * PLACE);
-    if (lane == 0) *reinterpret_cast<S*>(places + warp * PLACE) = s;
-    sync_cluster();
-    const auto state = [&](int i) { return state_in_block(reinterpret_cast<const S*>(places + i % WARPS * PLACE), i / WARPS); };
+    const u32 lane = threadIdx.x % 32;
+    u32* const places = reinterpret_cast<u32*>(smem + turn % 2 * (ALL * PLACE));
+    u64* const arrived = arrivals(turn);
+    if (threadIdx.x == 0) mbarrier_arrive_expect_tx(address_of(arrived), ALL * sizeof(S));
+    if (lane < CLUSTER) {
+        const u32 place = address_in_block(places + blockIdx.x % CLUSTER * (THREADS / 32) + threadIdx.x / 32, lane);
+        const u32 counted = address_in_block(arrived, lane);
+#pragma unroll
+        for (int i = 0; i < WORDS; ++i) put_async(place + i * (ALL * 4), reinterpret_cast<const u32*>(&s)[i], counted);
+    }
+    mbarrier_wait(address_of(arrived), turn / 2 % 2);
+    turn += 1;
+    const auto state = [&](u32 of) {
+        S state;
+#pragma unroll
+        for (int i = 0; i < WORDS; ++i) reinterpret_cast<u32*>(&state)[i] = places[i * ALL + of];
+        return state;
+    };
     s = state(lane % ALL);
 #pragma unroll
     for (int i = 32; i < ALL; i += 32) s = M::combine(s, state(i + lane));

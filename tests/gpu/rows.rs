@@ -40,8 +40,8 @@ fn case(gemm: &Gemm, shape: Shape) -> Case {
 }
 
 /// From one element to more than a block holds, and rows that end inside of a strip.
-const ROWS: [[usize; 2]; 9] =
-    [[33, 1], [257, 40], [100, 128], [65, 1000], [40, 4096], [3, 4097], [5, 16384], [2, 33001], [1, 100_000]];
+const ROWS: [[usize; 2]; 10] =
+    [[33, 1], [257, 40], [100, 128], [65, 1000], [40, 4096], [3, 4097], [5, 16384], [2, 33001], [1, 100_000], [9, 65536]];
 
 #[test]
 fn rows_of_every_length() {

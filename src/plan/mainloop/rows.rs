@@ -13,6 +13,8 @@ use crate::problem::Operation;
 
 /// Bytes in which a warp leaves the states of a row.
 const PLACE: usize = 32;
+/// Bytes of two mbarriers, which count what other blocks leave.
+const MBARRIERS: usize = 16;
 /// Its rules.
 pub(super) struct Rows;
 
@@ -170,10 +172,11 @@ impl Rules for Rows {
             && (!tile.is_whole() || tile.bm == (tile.threads / group.max(1)).max(1) * together)
     }
 
-    /// The states of a row's warps, twice.
+    /// The states of a row's warps, twice, and what counts those of other blocks.
     fn memory(&self, tile: &Tile, _: DType) -> [usize; 2] {
-        let [group, ..] = own(tile);
-        [if group > 32 || tile.is_whole() { 2 * (tile.threads / 32 * PLACE) } else { 0 }, 0]
+        let ([group, ..], blocks) = (own(tile), blocks(tile));
+        let arrivals = if blocks > 1 { MBARRIERS } else { 0 };
+        [if group > 32 || tile.is_whole() { 2 * (tile.threads / 32 * PLACE * blocks) + arrivals } else { 0 }, 0]
     }
 
     fn accumulators(&self, tile: &Tile) -> usize {
