@@ -135,7 +135,8 @@ fn labels_of_rows() {
     let mut cases = Vec::new();
     for (i, epilogue) in epilogues.iter().enumerate() {
         let d = [F16, BF16, F32, F16][i];
-        for [m, n] in ROWS.into_iter().filter(|[m, _]| *m > 1) {
+        // Sums of 65536 columns have no room in shared memory.
+        for [m, n] in ROWS.into_iter().filter(|&[m, n]| m > 1 && (i < 3 || n < 65536)) {
             let gemm = Gemm::pointwise(d, Order::RowMajor, epilogue);
             cases.push(case(&gemm, Shape::matrix(m, n)));
             cases.push(case(&gemm, Shape::matrix(7, n.min(5000)).batched(2)).offset("d", 1));
