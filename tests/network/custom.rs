@@ -40,6 +40,15 @@ fn expressions_are_operators() {
     check("custom", &network, &inputs);
 }
 
+/// Asking for more operands than the node has is said, and nothing panics.
+#[test]
+fn an_expression_asks_for_what_the_node_has() {
+    let greedy = CustomOperator::pointwise_with("Greedy", 1, |s| s.x(0) + s.x(2));
+    let built = Network::build(|g| g.output("y", g.custom(&greedy, [g.input("x", F32, [3])])[0]));
+    let message = built.unwrap_err().to_string();
+    assert!(message.contains("asks for operand 2, counted from 0, and the node has 1"), "{message}");
+}
+
 #[test]
 fn a_gradient_of_its_own_is_used() {
     // Not the derivative, on purpose: what the program says counts.

@@ -14,6 +14,9 @@ use crate::network::types::{Dim, Type, broadcast, broadcast_shapes};
 use crate::problem::Shape;
 use std::fmt;
 
+/// The name of an operand that a node lacks, ahead of its number.
+const LACKED: &str = "lacked ";
+
 /// The operands of an expression.
 #[derive(Clone, Copy, Debug)]
 pub struct Operands<'g, 'a> {
@@ -28,12 +31,10 @@ pub struct Operands<'g, 'a> {
 }
 
 impl<'g> Operands<'g, '_> {
-    /// An operand that every node has.
-    ///
-    /// # Panics
-    /// If the node lacks it. The check counts a node's inputs, and a row asks for no more than it takes at least.
+    /// An operand that every node has, counted from 0. If an expression asks for one that its node lacks, the node has a fault.
     pub fn x(&self, index: usize) -> Expr<'g> {
-        self.get(index).expect("the check counted the inputs")
+        // A load that no node gives stands in, and `Pointwise::epilogue` finds it.
+        self.get(index).unwrap_or_else(|| self.builder.load(&format!("{LACKED}{index}"), DType::F32))
     }
 
     /// An operand that may be left out.
@@ -228,10 +229,17 @@ impl<'a> Pointwise<'a> {
             let values: Vec<Option<Expr<'_>>> = operands.iter().enumerate().map(load).collect();
             e.store("y", self.apply(e, &values, attributes, [from, to]), stored);
         });
-        built.map(|(epilogue, _)| epilogue).map_err(|faults| {
+        let (epilogue, _) = built.map_err(|faults| {
             let first = faults.iter().next().map(|fault| fault.message().to_owned()).unwrap_or_default();
             Fault::Format(format!("its expression has no meaning on {from}: {first}"))
-        })
+        })?;
+        match epilogue.arguments().iter().find_map(|argument| argument.name.strip_prefix(LACKED)) {
+            Some(index) => {
+                let count = operands.len();
+                Err(Fault::Value(format!("its expression asks for operand {index}, counted from 0, and the node has {count}")))
+            }
+            None => Ok(epilogue),
+        }
     }
 }
 
