@@ -182,8 +182,6 @@ pub(super) struct Rows {
     keeps_sums: bool,
     /// Whether blocks take the rows in turns, batch by batch.
     interleaves: bool,
-    /// Whether threads ask for what is loaded for columns before they use it.
-    fetches_columns: bool,
     /// Whether anything is reduced over all rows and columns before the visit.
     whole: bool,
     /// Whether a tile has a band of columns, instead of all.
@@ -215,7 +213,6 @@ impl Rows {
             visits_label_again,
             keeps_sums,
             interleaves: plan.interleaves_rows(),
-            fetches_columns: holds_rows,
             whole,
             bands: plan.program.band.is_some(),
         }

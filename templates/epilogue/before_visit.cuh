@@ -14,7 +14,7 @@ widen(*{{ load.base }}); // {{ load.node }}
 {% endfor %}    return t;
 }
 
-{% if fetches_columns %}// What is loaded for columns, as it lies in memory: threads may ask for it before they use it.
+{% if holds_rows %}// What is loaded for columns, as it lies in memory: threads may ask for it before they use it.
 struct FetchedColumns {
 {% for load in column_loads %}    Raw<{{ load.dtype }}, STRIP> {{ load.value }};
 {% endfor %}};
@@ -24,14 +24,14 @@ DEVICE FetchedColumns epilogue_fetch_columns(const Params& p, const TileValues& 
     ColumnValues c;
 {% endif -%}
 {% for load in column_loads %}    {
-        Raw<{{ load.dtype }}, STRIP>{% if fetches_columns %}& raw = f.{{ load.value }}{% else %} raw{% endif %}; {# -#}
+        Raw<{{ load.dtype }}, STRIP>{% if holds_rows %}& raw = f.{{ load.value }}{% else %} raw{% endif %}; {# -#}
         // {{ load.node }}
         {% if load.default and not hopper %}if ({{ load.given }} == nullptr) fill_all(raw, {{ load.default }});
         else {% endif %}read_columns<{{ load.staged_at }}>(raw, s, {{ load.base }}, {{ extent_n }}, {{ load.wide }} != 0);
-{% if not fetches_columns %}        widen_all(c.{{ load.value }}, raw);
+{% if not holds_rows %}        widen_all(c.{{ load.value }}, raw);
 {% endif %}    }
 {% endfor -%}
-{% if fetches_columns %}    return f;
+{% if holds_rows %}    return f;
 }
 DEVICE ColumnValues epilogue_column(const Params& p, const TileValues& t, const Strip& s, const FetchedColumns& f) {
     ColumnValues c;
@@ -46,7 +46,7 @@ DEVICE ColumnValues epilogue_column(const Params& p, const TileValues& t, const 
 {% endif %}{% endfor %}    return c;
 }
 
-{% if fetches_columns %}DEVICE ColumnValues epilogue_column(const Params& p, const TileValues& t, const Strip& s) {
+{% if holds_rows %}DEVICE ColumnValues epilogue_column(const Params& p, const TileValues& t, const Strip& s) {
     return epilogue_column(p, t, s, epilogue_fetch_columns(p, t, s));
 }
 

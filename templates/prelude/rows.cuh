@@ -59,6 +59,7 @@ template <class M, int SHARERS> DEVICE typename M::State combine_threads(typenam
 // reads those of all warps from its own block. Words of states lie together, so that no two lanes meet in a bank.
 // There are two places here as well.
 constexpr int WARPS_OF_ROW = THREADS / 32 * CLUSTER, AT_ARRIVALS = 2 * WARPS_OF_ROW * PLACE;
+static_assert(AT_ARRIVALS + 2 * sizeof(u64) <= MAINLOOP_SMEM, "the plan made room for states and mbarriers");
 // The mbarrier that counts bytes of states.
 DEVICE u64* arrivals(int turn) { return reinterpret_cast<u64*>(smem + AT_ARRIVALS) + turn % 2; }
 // Ahead of all states; `wait_for_cluster` comes before the first.
