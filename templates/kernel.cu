@@ -36,7 +36,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
 {% if hopper or mainloop == "gemv" %}constexpr bool CONSTANT_A = {{ constant_a }}, CONSTANT_B = {{ constant_b }};
 {% endif -%}
 {% include "prelude/overlap.cuh" %}{% if cluster_size > 1 and not hopper %}{% include "prelude/cluster.cuh" %}{% endif %}{# -#}
-    {% if cluster_size > 1 and mainloop == "rows" %}{% include "prelude/mbarrier.cuh" %}{% endif %}{# -#}
+    {% if cluster_size > 1 and not hopper and mainloop != "gemv" %}{% include "prelude/arrivals.cuh" %}{% endif %}{# -#}
 {% if hopper or mainloop == "sm80" or reads_bands or attention or reductions or operand_sums or stages %}{# -#}
     {% include "prelude/fresh.cuh" %}{% endif -%}
 {% if reductions or operand_sums or shared_sums %}{% include "prelude/fence.cuh" %}{% endif -%}

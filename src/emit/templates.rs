@@ -11,6 +11,7 @@ pub(super) static ALL: &[(&str, &str)] = templates![
     "prelude/types.cuh",
     "prelude/fence.cuh",
     "prelude/fresh.cuh",
+    "prelude/arrivals.cuh",
     "prelude/mbarrier.cuh",
     "prelude/memory.cuh",
     "prelude/eight_bits.cuh",

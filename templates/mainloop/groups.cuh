@@ -81,7 +81,8 @@ template <bool INSIDE> DEVICE void visit(const Params& p, const TileValues& t, c
     ColumnValues c = epilogue_column(p, t, {first, column});
     RowValues r[1] = {epilogue_row(p, t, {first, column})};   // nothing in it varies from row to row
     int turn = 0;
-    constexpr bool COPIED = INSIDE && COPIES;
+{% if cluster_size > 1 %}    begin_arrivals(arrivals());
+{% endif %}    constexpr bool COPIED = INSIDE && COPIES;
     if constexpr (COPIED) {
 #pragma unroll
         for (int from = 0; from < 4 * TURN; from += TURN) {
@@ -115,8 +116,7 @@ template <bool INSIDE> DEVICE void visit(const Params& p, const TileValues& t, c
     }
     epilogue_combine_{{ stage.number }}(p, width, r, turn);
     epilogue_reduce_{{ stage.number }}(p, t, r[0], {first, column}, turn);
-{% endfor %}{% if cluster_size > 1 %}    arrive_at_cluster();
-{% endif %}#pragma unroll 1
+{% endfor %}#pragma unroll 1
     for (int pass = 0; pass < PASSES; pass += TOGETHER) {
 #pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
@@ -131,8 +131,7 @@ template <bool INSIDE> DEVICE void visit(const Params& p, const TileValues& t, c
         }
     }
     if (column == tile.column) epilogue_store_row(p, t, r[0], {first, column});
-{% if cluster_size > 1 %}    wait_for_cluster();   // others may still read this block's states
-{% endif %}}
+}
 
 } // namespace groups
 

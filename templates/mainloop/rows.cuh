@@ -47,7 +47,7 @@ DEVICE bool has_whole_batches(const Params& p, const TileOrigin& tile) {
 template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) {
     // Without a sign, so that compilers know that strips of one row are constants apart.
     const int first = int(threadIdx.x / u32(GROUP));
-{% if cluster_size > 1 %}    prepare_places();
+{% if cluster_size > 1 %}    begin_arrivals(arrivals());
     int of_block = int(blockIdx.x % u32(CLUSTER)) * SPAN;
     asm volatile("" : "+r"(of_block));   // else its bits are put into the strips' one by one
     __builtin_assume(of_block >= 0 && of_block < BN);

@@ -60,16 +60,7 @@ template <class M, int SHARERS> DEVICE typename M::State combine_threads(typenam
 // There are two places here as well.
 constexpr int WARPS_OF_ROW = THREADS / 32 * CLUSTER, AT_ARRIVALS = 2 * WARPS_OF_ROW * PLACE;
 static_assert(AT_ARRIVALS + 2 * sizeof(u64) <= MAINLOOP_SMEM, "the plan made room for states and mbarriers");
-// The mbarrier that counts bytes of states.
-DEVICE u64* arrivals(int turn) { return reinterpret_cast<u64*>(smem + AT_ARRIVALS) + turn % 2; }
-// Ahead of all states; `wait_for_cluster` comes before the first.
-DEVICE void prepare_places() {
-    if (threadIdx.x == 0) {
-        mbarrier_init(address_of(arrivals(0)), 1), mbarrier_init(address_of(arrivals(1)), 1);
-        mbarrier_init_fence();
-    }
-    arrive_as_started();
-}
+DEVICE u64* arrivals() { return reinterpret_cast<u64*>(smem + AT_ARRIVALS); }
 template <class M> DEVICE typename M::State combine_row(typename M::State s, int& turn) {
     using S = typename M::State;
     constexpr int ALL = WARPS_OF_ROW, WORDS = sizeof(S) / 4;
@@ -77,14 +68,9 @@ template <class M> DEVICE typename M::State combine_row(typename M::State s, int
     s = fold_lanes<M, 1, 32>(s);
     const u32 lane = threadIdx.x % 32;
     u32* const places = reinterpret_cast<u32*>(smem + turn % 2 * (ALL * PLACE));
-    u64* const arrived = arrivals(turn);
+    u64* const arrived = arrivals() + turn % 2;
     if (threadIdx.x == 0) mbarrier_arrive_expect_tx(address_of(arrived), ALL * sizeof(S));
-    if (lane < CLUSTER) {
-        const u32 place = address_in_block(places + blockIdx.x % CLUSTER * (THREADS / 32) + threadIdx.x / 32, lane);
-        const u32 counted = address_in_block(arrived, lane);
-#pragma unroll
-        for (int i = 0; i < WORDS; ++i) put_async(place + i * (ALL * 4), reinterpret_cast<const u32*>(&s)[i], counted);
-    }
+    send_state<ALL>(places + blockIdx.x % CLUSTER * (THREADS / 32) + threadIdx.x / 32, s, arrived);
     mbarrier_wait(address_of(arrived), turn / 2 % 2);
     turn += 1;
     const auto state = [&](u32 of) {

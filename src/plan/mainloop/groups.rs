@@ -145,10 +145,10 @@ fn tiles(request: &TileRequest<'_>, bytes: usize) -> Vec<Tile> {
     tiles
 }
 
-/// Bytes of shared memory: what a block holds, the states of its threads, and two for each of its groups.
+/// Bytes of shared memory: what a block holds, the states of its threads, two of each block for each group, and mbarriers.
 fn memory(tile: &Tile) -> usize {
     let [band, cluster, bytes, _] = own(tile);
-    let states = tile.threads + 2 * (tile.bn / band.max(1));
+    let states = tile.threads + 2 * (tile.bn / band.max(1)) * cluster + 1;
     (tile.bm / cluster.max(1)).saturating_mul(tile.bn * bytes).saturating_add(states * STATE)
 }
 
