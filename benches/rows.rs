@@ -116,9 +116,7 @@ fn jobs(device: &Device, args: &[String]) -> Result<Vec<Job>> {
     let mut jobs = Vec::new();
     for d in [F16, BF16].into_iter().filter(|d| format.is_none_or(|format| *format == d.to_string())) {
         for case in cases(d)?.into_iter().filter(|_| !of_matrices).map(Arc::new) {
-            // Sums over M beside rows of 65536 elements have no tile.
-            let longest = if case.name == "layer norm, all" { ROWS[3] } else { ROWS[4] };
-            let all = ROWS.into_iter().filter(|n| *n <= longest).filter(|n| length.is_none_or(|length| *length == n.to_string()));
+            let all = ROWS.into_iter().filter(|n| length.is_none_or(|length| *length == n.to_string()));
             for n in all.filter(|_| only.is_none_or(|only| only == case.name)) {
                 jobs.extend(kernels(device, &case, d, Shape::matrix(ELEMENTS / n, n), tiles)?);
             }

@@ -3,7 +3,7 @@
 use crate::args::{fit_extents, fit_operation, slots};
 use crate::check::{Checked, Role};
 use crate::dtype::DType;
-use crate::ir::{Axes, Order};
+use crate::ir::{Axes, Order, Over};
 use crate::pass::{self, Apart, Interim, Part};
 use crate::plan::launch::repack::{BANDWIDTH, LAUNCH};
 use crate::plan::request::PlanRequest;
@@ -109,7 +109,19 @@ fn reducing(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
         Ok(is_transposed) if across(is_transposed) => {
             in_passes(request, "the matrices lie across what is reduced, and are large".into())
         }
-        Ok(_) => planner::one(request),
+        Ok(_) => with_rows(request),
+    }
+}
+
+/// Plans an epilogue that reduces rows of a matrix: in one kernel, or in several where no block has room for the sums of all
+/// columns beside a row. Those read the matrix again, and its rows in pieces.
+fn with_rows(request: &PlanRequest<'_>) -> Result<KernelPlan, PlanError> {
+    match planner::one(request) {
+        Err(PlanError::NoTile(choice)) if request.preferences.tile.is_none() => {
+            let why = choice.reason(|_| true).unwrap_or_else(|| "no block has room for a row".into());
+            in_passes_that_keep(request, None, why).map_err(|_| PlanError::NoTile(choice))
+        }
+        one => one,
     }
 }
 
@@ -197,12 +209,16 @@ fn time_of_passes(plan: &KernelPlan, request: &PlanRequest<'_>) -> f64 {
 
 /// Plans several kernels: each reduces what no block has all of, for those behind it.
 fn in_passes(request: &PlanRequest<'_>, why: String) -> Result<KernelPlan, PlanError> {
+    in_passes_that_keep(request, rows::inside(request), why)
+}
+
+/// The same, where kernels do only the reductions over `inside` themselves.
+fn in_passes_that_keep(request: &PlanRequest<'_>, inside: Option<Over>, why: String) -> Result<KernelPlan, PlanError> {
     let PlanRequest { operation, problem, preferences, .. } = *request;
     let shape = problem.shape;
     fit_operation(operation, request.epilogue)?;
     problem.check(&slots(operation, request.epilogue, shape))?;
     let mut epilogue = pass::fold(&pass::inline(request.epilogue));
-    let inside = rows::inside(request);
     if !operation.multiplies() {
         // Both moments of a matrix are reduced as it is read once. A product computes its elements anyway, and has registers for
         // one of them.

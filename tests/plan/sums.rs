@@ -105,6 +105,23 @@ fn sums_of_operands_have_a_workspace_where_tiles_share_them() {
     assert_eq!(bytes, padded(blocks * 4) + padded(3 * blocks * tile.bn * 4));
 }
 
+/// Sums over M beside rows that no block holds with them: statistics come first, and a kernel behind them has the sums.
+#[test]
+fn sums_beside_long_rows_have_a_kernel_of_their_own() {
+    let norm = recipes::Norm { weights: Some(F16), residual: None };
+    let forward = recipes::layer_norm(norm, F16).unwrap();
+    let pair = forward.backward(Wrt::all().detached("mean").detached("rstd")).unwrap();
+    let gemm = Gemm::pointwise(F16, Order::RowMajor, pair.backward());
+    for (n, kernels) in [(1000, 0), (16_384, 0), (65_536, 1), (300_000, 1)] {
+        let plan = gemm.kernel_plan(Target::SM_90A, 132, Shape::matrix(512, n)).unwrap();
+        assert_eq!(plan.before.len(), kernels, "{n}: {}", plan.explain());
+        assert!(kernels == 0 || plan.explain().contains("shared memory"), "{}", plan.explain());
+    }
+    let tile = gemm.kernel_plan(Target::SM_90A, 132, Shape::matrix(512, 16_384)).unwrap().tile;
+    let asked = gemm.tile(tile).kernel_plan(Target::SM_90A, 132, Shape::matrix(512, 65_536));
+    assert!(asked.is_err(), "a tile that was asked for is not replaced");
+}
+
 /// Which kernels an epilogue gets that uses what its rows come to, and what the plan says of them.
 #[test]
 fn rows_are_held_where_they_fit() {
