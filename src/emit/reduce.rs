@@ -3,8 +3,10 @@
 use super::printer::Printer;
 use super::{Constant, monoids, param};
 use crate::ir::axes::{Axes, L, M, N};
+use crate::ir::graph;
 use crate::plan::{
-    FieldValue, KernelPlan, NOTE_BYTES, PlannedReduction, SharedRegion, Unit, lies_along_columns, sets, shares_fixup,
+    FieldValue, InstrKind, KernelPlan, NOTE_BYTES, PlannedReduction, Program, SharedRegion, Unit, lies_along_columns, sets,
+    shares_fixup,
 };
 use serde::Serialize;
 
@@ -61,18 +63,32 @@ pub(super) struct Block {
     shared: bool,
 }
 
+/// Whether a value is an `f32` that is never below zero, and whose NaN has no sign.
+fn is_never_negative(program: &Program, step: usize) -> bool {
+    let InstrKind::Apply { op, args } = &program.steps[step].kind else { return false };
+    let of_constant = |arg: &usize| match program.steps[*arg].kind {
+        InstrKind::Constant(graph::Constant::F32(bits)) => f32::from_bits(bits) >= 0.0,
+        _ => false,
+    };
+    op.is_maximum() && args.iter().any(of_constant)
+}
+
 fn reductions(plan: &KernelPlan, printer: &Printer) -> Vec<Reduction> {
     let (sets, parts) = (sets(&plan.program.reductions), plan.parts());
     let inside = plan.tiles_lie_inside();
     let reduction = |(index, reduce): (usize, &PlannedReduction)| {
         let PlannedReduction { argument, operand, terms, value, monoid, accumulate, .. } = reduce;
         let (axes, block_index) = (operand.axes, sets.iter().position(|axes| *axes == operand.axes).unwrap_or_default());
+        let are_sizes = terms.iter().all(|&term| is_never_negative(&plan.program, term));
         let terms: Vec<String> = terms.iter().map(|&term| printer.reference(term)).collect();
         let along_columns = lies_along_columns(axes, operand.order);
         Reduction {
             index,
             name: format!("partial{index}"),
-            monoid: monoids::name(plan, *monoid, *value),
+            monoid: match monoid.row().and_then(|row| row.cuda_of_sizes) {
+                Some(cuda) if are_sizes => cuda.into(),
+                _ => monoids::name(plan, *monoid, *value),
+            },
             words: monoid.words(*value),
             terms: terms.join(", "),
             counts: match axes.without(L) {

@@ -56,6 +56,8 @@ pub struct Row {
     pub inner_adjoint: Option<InnerAdjoint>,
     /// Its struct in `templates/prelude/monoids.cuh`, over the type of value.
     pub cuda: &'static str,
+    /// Its struct over `f32` that are never below zero, if that takes fewer instructions.
+    pub cuda_of_sizes: Option<&'static str>,
     /// Numbers of a state: words of 4 bytes in that struct, of 8 over `f64`.
     pub words: usize,
     /// Issue slots of taking one element, roughly.
@@ -82,6 +84,7 @@ const NUMBER: Row = Row {
     adjoint: None,
     inner_adjoint: None,
     cuda: "",
+    cuda_of_sizes: None,
     words: 1,
     cost: 1,
 };
@@ -189,7 +192,7 @@ monoids! {
     /// The largest absolute value; 0 for no elements. NaN if any element is NaN. The least integer, whose absolute
     /// value is not an `i32`, counts as the largest.
     AbsMax = "absmax", Row { takes: &[F32, F64, I32], lift: |x| [x[0].abs(), 0.0], combine: |a, b| [larger(a[0], b[0]), 0.0],
-        inner_adjoint: Some(inner::of_absmax), cuda: "AbsMax", cost: 2, ..NUMBER };
+        inner_adjoint: Some(inner::of_absmax), cuda: "AbsMax", cuda_of_sizes: Some("MaxOfSizes"), cost: 2, ..NUMBER };
     /// log(sum of e^x), computed without overflow; minus infinity for no elements. A softmax is e^(x - this): see
     /// [`Expr::softmax_over`](crate::Expr::softmax_over).
     #[doc(alias = "softmax")]

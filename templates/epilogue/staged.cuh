@@ -63,7 +63,7 @@ DEVICE void fill_chunk(const Params& p, const TileValues& t, {# -#}
 {% elif not load.map %}    copy_in<THREADS_THERE, {{ load.along_strip }}>(
         to + {{ load.staged_at }}, {{ load.base }}, {{ load.ld }}, row, column, p.m, p.n, thread); // {{ load.node }}
 {% endif %}{% endfor %}{% if residues %}    __threadfence_block();   // elements that were not copied by `cp.async`
-    arrive_behind_copies(barrier);
+    mbarrier_arrive_behind_copies(barrier);
 {% else %}    if (THREADS_THERE > 1) __syncwarp();
     if (thread % 32 == 0) mbarrier_arrive(barrier);
 {% endif %}}

@@ -85,14 +85,20 @@ template <> struct Narrow<e5m2> : NarrowEight<e5m2> {};
 template <> struct Narrow<int8> : NarrowEight<int8> {};
 template <> struct Narrow<uint8> : NarrowEight<uint8> {};
 
-// Many numbers: four in a register.
+// Many numbers: {% if hopper %}pairs, which are stored as such{% else %}four in a register{% endif %}.
 template <class T, int N, class V> DEVICE void narrow_eights(Raw<T, N>& raw, const V (&values)[N]) {
-    if constexpr (N % 4 == 0) {
+{% if hopper %}    if constexpr (N % 2 == 0) {
+        u16* const pairs = reinterpret_cast<u16*>(raw.elements);
+#pragma unroll
+        for (int i = 0; i < N; i += 2) pairs[i / 2] = u16(pack_two<T>(values[i], values[i + 1], 0));
+    } else {
+{% else %}    if constexpr (N % 4 == 0) {
         u32* const words = reinterpret_cast<u32*>(raw.elements);
 #pragma unroll
         for (int i = 0; i < N; i += 4)
             words[i / 4] = pack_two<T>(values[i], values[i + 1], pack_two<T>(values[i + 2], values[i + 3], 0));
     } else {
+{% endif -%}
 #pragma unroll
         for (int i = 0; i < N; ++i) raw.elements[i] = Narrow<T>::of(values[i]);
     }

@@ -89,6 +89,11 @@ template <> struct AbsMax<float> {
     static DEVICE State combine(State a, State b) { return max_nan(a, b); }
     static DEVICE float result(State s, float) { return s; }
 };
+// The same of numbers that are never below zero. Integers with their bits are in the same order, and NaN is the largest of them.
+// Three integers are compared at once.
+struct MaxOfSizes : AbsMax<float> {
+    static DEVICE void take(State& s, float x) { s = __int_as_float(max(__float_as_int(s), __float_as_int(x))); }
+};
 template <> struct AbsMax<int> {
     using State = int;
     static DEVICE State identity() { return 0; }

@@ -157,13 +157,26 @@ DEVICE void write_matrix(T*, i64, const Raw<T, N>& raw, const Strip& s, int, int
     }
 {% endif %}}
 
-// Copies a slice of a vector; called by one warp. Beyond the end it loads the last element and drops it, which needs no branch.
+// Copies a slice of a vector; called by one warp. Elements beyond the end become zeros. Words are copied without registers: with
+// loads the warp would wait for memory several times a tile, which is longer than the products of a short K take.
 template <int EXTENT, class T> DEVICE void copy_vector(u32 to, const T* p, int first, int end, int lane) {
+    constexpr int EACH = sizeof(T) < 4 ? 4 / sizeof(T) : 1;   // elements of a word
+    static_assert(EXTENT % EACH == 0, "whole words");
+    p += first;
+    end -= first;
+    if (sizeof(T) >= 4 || reinterpret_cast<u64>(p) % 4 == 0) {
 #pragma unroll 2
-    for (int i = lane; i < EXTENT; i += 32) {
-        const int at = first + i;
-        const T x = p[at < end ? at : end - 1];
-        shared_at<T>(to + i * sizeof(T)) = at < end ? x : T{};
+        for (int at = lane * EACH; at < EXTENT; at += 32 * EACH) {
+            const int left = end - at, valid = left > EACH ? EACH : left > 0 ? left : 0;
+            copy_async<EACH * sizeof(T)>(shared_address(shared_memory) + to + at * sizeof(T), p + at, valid * sizeof(T));
+        }
+    } else {
+        // Beyond the end the last element is loaded and dropped, which needs no branch.
+#pragma unroll 2
+        for (int at = lane; at < EXTENT; at += 32) {
+            const T x = p[at < end ? at : end - 1];
+            shared_at<T>(to + at * sizeof(T)) = at < end ? x : T{};
+        }
     }
 }
 

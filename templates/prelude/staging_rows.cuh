@@ -4,10 +4,6 @@ DEVICE void copy_piece_in(u32 at, const void* from, int valid) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  ::"r"(shared_address(shared_memory) + at), "l"(from), "r"(valid) : "memory");
 }
-// Arrives at the barrier when this thread's copies so far are there.
-DEVICE void arrive_behind_copies(u32 barrier) {
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
-}
 // Copies a chunk in or out. Each warp copies its own rows, whose pixels its lanes have found: lane i that of the warp's row
 // i modulo their number. Pieces have 16 bytes where the matrix has whole ones. Elsewhere single elements are copied.
 template <int THREADS_THERE, bool IN, bool ROW_MAJOR, class T>

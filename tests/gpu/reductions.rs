@@ -137,6 +137,14 @@ fn no_number_wins() {
         let epilogue = over_every_set(|e| e.load("c", F32) + e.acc() * 0.0, monoid, F32);
         run_all(everywhere(&epilogue, |case| case.fill("c", holes).slack(100.0)));
     }
+    let sizes = over_every_set(|e| (e.load("c", F32) + e.acc() * 0.0).relu(), Monoid::AbsMax, F32);
+    run_all(everywhere(&sizes, |case| case.fill("c", holes)));
+}
+
+#[test]
+fn sizes_of_what_is_never_negative() {
+    let sizes = over_every_set(|e| (e.acc() - 4.0).relu(), Monoid::AbsMax, F32);
+    run_all(everywhere(&sizes, |case| case));
 }
 
 /// Any monoid over every set of axes, with elements of its types: a matrix `c` with exact elements, turned into a

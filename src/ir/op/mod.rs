@@ -224,6 +224,11 @@ impl Op {
         self.row().name
     }
 
+    /// Whether it is the larger of its operands, and NaN where one of them is.
+    pub(crate) fn is_maximum(self) -> bool {
+        self == Op::Max
+    }
+
     /// Whether it says that both of its operands are equal.
     pub(crate) fn is_equality(self) -> bool {
         self == Op::Eq

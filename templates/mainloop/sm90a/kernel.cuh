@@ -374,7 +374,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         }
         for (int i = 0; i < 2; ++i) {
             mbarrier_init(shared + TURN + i * 8, 1);
-            mbarrier_init(shared + VECTORS_FULL + i * 8, 1);
+            mbarrier_init(shared + VECTORS_FULL + i * 8, 2 * 32);
             mbarrier_init(shared + VECTORS_EMPTY + i * 8, (PING_PONG ? 1 : CONSUMERS) * 4);
             if (SHARED_CHUNKS) mbarrier_init(shared + CHUNKS_LEFT + i * 8, 4);
         }

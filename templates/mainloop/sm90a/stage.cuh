@@ -15,8 +15,10 @@ DEVICE void stage_vectors(const Params& p, Tiles tiles, int lane) {
         const u32 slot = count & 1;
         if constexpr (VECTOR_BYTES > 0) mbarrier_wait(shared + VECTORS_EMPTY + slot * 8, (count >> 1 & 1) ^ 1);
         fill_vectors(p, epilogue_begin(p, tiles.tile.batch), AT_VECTORS + slot * VECTOR_BYTES, tiles.tile, lane);
+        // Once for what this lane has stored, and once when its copies are there.
+        mbarrier_arrive(shared + VECTORS_FULL + slot * 8);
+        mbarrier_arrive_behind_copies(shared + VECTORS_FULL + slot * 8);
         __syncwarp();
-        if (lane == 0) mbarrier_arrive(shared + VECTORS_FULL + slot * 8);
         if (HANDS_ON && count >= 2 && behind.advance(p)) hand_on(done++);
     }
     while (HANDS_ON && behind.advance(p)) hand_on(done++);
