@@ -15,39 +15,84 @@ template <class F> DEVICE void multiply({{ accumulator }} (&acc)[BLOCKS_M][{{ mu
         else mbarrier_arrive_cluster_if(releases && thread < CLUSTER, barrier, thread);
 {% endif %}    };
 {% if promotes %}    // The tensor cores keep 13 bits of a sum, so they compute short sums, one for each panel. These are added
-    // up here while the other consumer's products run.
-    float part[BLOCKS_M][BN / 2];
+    // up here while the other consumer's products run.{% if not scaled %} Where registers hold the short sums of two panels,
+    // one is added while the other is multiplied.{% endif %}
+    auto start = [&](float (&part)[BLOCKS_M][BN / 2], u32 from) {
+        const u64 a = wgmma_descriptor(from + (PING_PONG ? 0 : group * (BLOCKS_M * 8192)), 8192);
+        const u64 b = wgmma_descriptor(from + A_BYTES, 8192);
+        wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < 4; ++step)
+#pragma unroll
+            for (int m = 0; m < BLOCKS_M; ++m) wgmma_mma(part[m], a + (m * 512 + step * 2), b + step * 2, step != 0);
+        wgmma_commit();
+    };
+{% if scaled %}    float part[BLOCKS_M][BN / 2];
     u32 block = 0;
-{% if scaled %}    const int row = (PING_PONG ? 0 : group * WARPGROUP_ROWS) + thread / 32 * 16 + thread % 32 / 4;
+    const int row = (PING_PONG ? 0 : group * WARPGROUP_ROWS) + thread / 32 * 16 + thread % 32 / 4;
     const int column = thread % 4 * 2;
     PanelScales scales;
-{% endif %}#pragma unroll 1
+#pragma unroll 1
     do {
         mbarrier_wait(shared + FULL + at.stage * 8, at.parity);
 #pragma unroll
         for (int panel = 0; panel < PANELS; ++panel) {
-            const u32 from = shared + at.stage * STAGE_BYTES + panel * PANEL_BYTES;
-            const u64 a = wgmma_descriptor(from + (PING_PONG ? 0 : group * (BLOCKS_M * 8192)), 8192);
-            const u64 b = wgmma_descriptor(from + A_BYTES, 8192);
-            wgmma_fence();
-#pragma unroll
-            for (int step = 0; step < 4; ++step)
-#pragma unroll
-                for (int m = 0; m < BLOCKS_M; ++m) wgmma_mma(part[m], a + (m * 512 + step * 2), b + step * 2, step != 0);
-            wgmma_commit();
-{% if scaled %}            const u32 panel_scales = AT_SCALES + at.stage * SCALE_BYTES + panel * PanelScales::BYTES;
+            start(part, shared + at.stage * STAGE_BYTES + panel * PANEL_BYTES);
+            const u32 panel_scales = AT_SCALES + at.stage * SCALE_BYTES + panel * PanelScales::BYTES;
             scales.load(panel_scales, row);
             wgmma_wait<0>();
             if (!PanelScales::BY_COLUMNS && panel == PANELS - 1) release(at.stage, true);
             scales.add(acc, part, panel_scales, column);
             if (PanelScales::BY_COLUMNS && panel == PANELS - 1) release(at.stage, true);
-{% else %}            wgmma_wait<0>();
-            if (panel == PANELS - 1) release(at.stage, true);
-#pragma unroll
-            for (int i = 0; i < BLOCKS_M * (BN / 2); ++i) acc[i / (BN / 2)][i % (BN / 2)] += part[i / (BN / 2)][i % (BN / 2)];
-{% endif %}        }
+        }
         at.advance();
     } while (++block < blocks);
+{% else %}    // More accumulators leave no registers for two.
+    constexpr bool TWO = BLOCKS_M * (BN / 2) <= 64 && PANELS == 1;
+    float parts[TWO ? 2 : 1][BLOCKS_M][BN / 2];
+    auto add = [&](const float (&part)[BLOCKS_M][BN / 2]) {
+#pragma unroll
+        for (int i = 0; i < BLOCKS_M * (BN / 2); ++i) acc[i / (BN / 2)][i % (BN / 2)] += part[i / (BN / 2)][i % (BN / 2)];
+    };
+    auto single = [&] {
+        mbarrier_wait(shared + FULL + at.stage * 8, at.parity);
+#pragma unroll
+        for (int panel = 0; panel < PANELS; ++panel) {
+            start(parts[0], shared + at.stage * STAGE_BYTES + panel * PANEL_BYTES);
+            wgmma_wait<0>();
+            if (panel == PANELS - 1) release(at.stage, true);
+            add(parts[0]);
+        }
+        at.advance();
+    };
+    u32 block = 0;
+    if constexpr (TWO) {
+        if (blocks % 2 > 0) {
+            single();
+            block = 1;
+        }
+#pragma unroll 1
+        for (; block < blocks; block += 2) {
+            const u32 first = at.stage;
+            mbarrier_wait(shared + FULL + first * 8, at.parity);
+            start(parts[0], shared + first * STAGE_BYTES);
+            at.advance();
+            mbarrier_wait(shared + FULL + at.stage * 8, at.parity);
+            start(parts[1], shared + at.stage * STAGE_BYTES);
+            wgmma_wait<1>();
+            release(first, true);
+            add(parts[0]);
+            wgmma_wait<0>();
+            release(at.stage, true);
+            add(parts[1]);
+            at.advance();
+        }
+    } else {
+#pragma unroll 1
+        do single();
+        while (++block < blocks);
+    }
+{% endif -%}
     if constexpr (PING_PONG) mbarrier_arrive_if(thread == 0, shared + TURN + (group ^ 1) * 8);
 {% else %}    u32 last = 0, block = 0;
 #pragma unroll 1
