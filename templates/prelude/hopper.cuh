@@ -98,13 +98,21 @@ DEVICE void tma_store_if(bool stores, const TensorMap& map, u64 policy, u32 from
 }
 DEVICE void tma_prefetch_descriptor(const TensorMap& map) { asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory"); }
 // Closes this thread's group of stores; an empty group is complete at once.
+{% if eight_bits %}// Instructions of groups take a branch instead of a predicate, and instructions are not moved across it. With
+// numbers of eight bits every thread closes its group and waits, which costs less (`docs/measurements/0081-short-k.md`).
+{% endif -%}
 DEVICE void tma_store_commit_if(bool commits) {
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %0, 0;\n@p cp.async.bulk.commit_group;\n}" ::"r"(int(commits)) : "memory");
+{% if eight_bits %}    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+{% else %}    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %0, 0;\n@p cp.async.bulk.commit_group;\n}"
+                 ::"r"(int(commits)) : "memory");
+{% endif -%}
 }
 // Returns when all but this thread's last PENDING groups of stores have been read from shared memory.
 template <int PENDING> DEVICE void tma_store_wait_read_if(bool waits) {
-    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %0, 0;\n@p cp.async.bulk.wait_group.read %1;\n}"
+{% if eight_bits %}    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(PENDING) : "memory");
+{% else %}    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %0, 0;\n@p cp.async.bulk.wait_group.read %1;\n}"
                  ::"r"(int(waits)), "n"(PENDING) : "memory");
+{% endif -%}
 }
 DEVICE void tma_store_wait_all() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 // The whole block waits for its first warp. That warp does not wait, because it prepares for itself what it needs.
