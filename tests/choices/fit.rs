@@ -73,20 +73,22 @@ fn chosen_tiles_are_near_the_best() {
 }
 
 /// The same of few tiles with a long K and of few rows, where tiles whose blocks share K were measured. The estimate of few tiles
-/// was fitted to all of its shapes.
+/// was fitted to most of its shapes.
 #[test]
 fn chosen_tiles_that_share_k_are_near_the_best() {
     let all: Vec<Measured> = survey(GpuModel::H200).into_iter().filter(has_few_tiles).collect();
     assert!(all.len() >= 50, "{} shapes are left", all.len());
-    // Candidates come by their estimates. Some were not measured, and are passed over.
+    // Candidates come by their estimates. Some were not measured, and are passed over. Of some shapes one way was measured.
     let near = |shape: &Measured| {
-        let us =
-            |tile| shape.tiles.iter().find(|measured| measured.plan == 0 && measured.tile == tile).map(|measured| measured.us);
-        shape.least / shape.plans[0].choice.candidates().find_map(|(tile, _)| us(tile)).expect("a measured tile")
+        let us = |plan: usize, tile: Tile| {
+            shape.tiles.iter().find(|measured| measured.plan == plan && measured.tile == tile).map(|measured| measured.us)
+        };
+        let first = |plan: usize| shape.plans[plan].choice.candidates().find_map(|(tile, _)| us(plan, tile));
+        shape.least / first(shape.taken).or_else(|| first(1 - shape.taken)).expect("a measured tile")
     };
     let reached = shares_of(&all.iter().map(near).collect::<Vec<f64>>());
     println!("{} shapes: {reached:.4?}", all.len());
-    assert!(reached.iter().zip([0.66, 0.86, 0.967]).all(|(reached, least)| *reached >= least), "{reached:.4?}");
+    assert!(reached.iter().zip([0.65, 0.85, 0.963]).all(|(reached, least)| *reached >= least), "{reached:.4?}");
 }
 
 /// What a model would lose on a shape if it chose among the tiles by chance, the likelier the less it estimates them to

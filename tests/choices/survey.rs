@@ -11,6 +11,8 @@ pub struct Measured {
     pub shape: Shape,
     /// The plan of the product one way round, and transposed.
     pub plans: [KernelPlan; 2],
+    /// The plan whose way the planner takes.
+    pub taken: usize,
     pub tiles: Vec<MeasuredTile>,
     /// The fewest microseconds, also of tiles that are not candidates any more.
     pub least: f64,
@@ -49,6 +51,7 @@ fn read(line: &str, gpu: Gpu) -> Option<Measured> {
     let first = shape.m < shape.n && shape.m <= 128;
     let plan = |transposed: bool| gemm.clone().transposed(transposed).kernel_plan(Target::SM_90A, gpu, shape).ok();
     let plans = [plan(first)?, plan(!first)?];
+    let taken = usize::from(gemm.kernel_plan(Target::SM_90A, gpu, shape).ok()?.transposed != first);
     let fitting = |plan: usize, name: &str| {
         let tiles = plans[plan].choice.candidates().map(|(tile, _)| tile);
         tiles.into_iter().find(|tile| tile.to_string() == name).map(|tile| (tile, plan))
@@ -64,7 +67,7 @@ fn read(line: &str, gpu: Gpu) -> Option<Measured> {
     let known = |(name, plan, us)| fitting(plan, name).map(|(tile, plan)| MeasuredTile { tile, plan, us });
     let tiles: Vec<MeasuredTile> = named.into_iter().filter_map(known).collect();
     let is_hopper = plans.iter().all(|plan| plan.mainloop() == Mainloop::Sm90a);
-    (!tiles.is_empty() && is_hopper).then_some(Measured { shape, plans, tiles, least })
+    (!tiles.is_empty() && is_hopper).then_some(Measured { shape, plans, taken, tiles, least })
 }
 
 /// Every line of a file.

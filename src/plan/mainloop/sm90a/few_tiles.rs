@@ -4,10 +4,10 @@
 //! columns. That needs no second kernel and no memory, unlike a split of K into a batch, so it pays for short launches.
 //!
 //! The estimate counts nanoseconds: what memory and the L2 cache deliver, what one multiprocessor takes in and multiplies, and
-//! how long blocks exchange sums. Its constants follow from times on an H200 (`docs/measurements/0064-few-tiles.md`).
+//! how long blocks exchange sums. Its constants follow from times on an H200 (`docs/measurements/0082-one-wave.md`).
 
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, NANOSECONDS};
-use crate::plan::mainloop::sm90a::few_rows::{self, CLOCK, LAUNCH, PRODUCTS, deep, high};
+use crate::plan::mainloop::sm90a::few_rows::{self, CLOCK, deep, high};
 use crate::plan::{Tile, TileShape};
 use crate::problem::{Operation, Shape};
 use crate::target::{Gpu, GpuModel};
@@ -62,20 +62,22 @@ const fn memory(gpu: GpuModel) -> f64 {
         GpuModel::H100 => 3000.0,
     }
 }
-const L2: f64 = 12_000.0;
-/// Bytes a nanosecond that one multiprocessor takes in.
+const L2: f64 = 18_200.0;
+/// Bytes a nanosecond that one multiprocessor takes in, and products.
 const TAKEN_IN: f64 = 115.0;
-/// Factors for blocks of a cluster that share what they fetch, and for eight that share K.
-const TIED: f64 = 1.08;
-const EIGHT: f64 = 1.2;
+const PRODUCTS: f64 = 3370.0;
+/// Nanoseconds of any launch.
+const LAUNCH: f64 = 400.0;
+/// The factor for blocks of a cluster that share what they fetch.
+const TIED: f64 = 1.11;
 /// Nanoseconds of the exchange of sums for each doubling of parts, and the bytes a nanosecond of received sums.
 const EXCHANGE: f64 = 60.0;
-const EXCHANGED: f64 = 28.0;
+const EXCHANGED: f64 = 17.0;
 
 /// Factor for a ring of few stages, which runs empty.
 const fn hurried(stages: usize) -> f64 {
     match stages {
-        ..=3 => 1.25,
+        ..=3 => 1.23,
         4 => 1.065,
         _ => 1.0,
     }
@@ -100,11 +102,7 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
     let products = waves * tile.bm as f64 * columns * terms / PRODUCTS;
     // A smooth maximum.
     let together = [memory, from_l2, taken_in, products].map(|time| time.powi(4)).iter().sum::<f64>().powf(0.25);
-    let tied = match parts {
-        1 if along_m * along_n > 1 => TIED,
-        8 => EIGHT,
-        _ => 1.0,
-    };
+    let tied = if parts == 1 && along_m * along_n > 1 { TIED } else { 1.0 };
     let epilogue = cost::epilogue(tile, inputs) * if cost::takes_turns(tile) { 1.0 } else { waves } / CLOCK;
     let come = ((parts - 1) * tile.bm * tile.bn * size_of::<f32>()) as f64;
     let exchange = EXCHANGE * (parts as f64).log2() + come / EXCHANGED;
