@@ -41,7 +41,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
     {% include "prelude/fresh.cuh" %}{% endif -%}
 {% if reductions or operand_sums or shared_sums %}{% include "prelude/fence.cuh" %}{% endif -%}
 {% if attention_wgmma %}{% include "prelude/proxy.cuh" %}{% include "prelude/wgmma.cuh" %}{% endif -%}
-{% if hopper %}{% include "prelude/hopper.cuh" %}
+{% if hopper %}{% include "prelude/copies.cuh" %}{% include "prelude/hopper.cuh" %}
 {% include "prelude/staging.cuh" %}{% if packed %}{% include "prelude/staging_bits.cuh" %}{% endif %}{% endif %}
 {% if optional %}{% include "prelude/optional.cuh" %}{% endif -%}
 {% if eight_bits_multiplied and mainloop == "sm80" %}{% include "prelude/tensor_core_eights.cuh" %}{% endif -%}

@@ -18,10 +18,6 @@ DEVICE void mbarrier_arrive_if(bool arrives, u32 barrier) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %0, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [%1];\n}"
                  ::"r"(int(arrives)), "r"(barrier) : "memory");
 }
-// Copies SIZE bytes without registers. Only the first `valid` bytes are read, and the others become zeros.
-template <int SIZE> DEVICE void copy_async(u32 to, const void* from, int valid) {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(SIZE), "r"(valid) : "memory");
-}
 // Arrives when the copies without registers that this thread has begun are complete.
 DEVICE void mbarrier_arrive_behind_copies(u32 barrier) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
