@@ -298,11 +298,7 @@ impl KernelPlan {
     pub fn grid(&self, shape: Shape) -> Option<[u32; 3]> {
         let shape = self.seen(shape);
         let (rows, columns) = (shape.m.div_ceil(self.tile.bm), shape.n.div_ceil(self.tile.bn));
-        let (rules, tiles) = (self.tile.rules(), [rows, columns]);
-        let grid = rules.grid(&self.tile, tiles, shape.batch, self.gpu)?;
-        let goes_on = self.program.reductions.is_empty();
-        let blocks = goes_on.then(|| rules.blocks(&self.tile, self.operation, tiles, self.gpu)).flatten();
-        Some(blocks.map_or(grid, |blocks| [blocks as u32, grid[1], grid[2]]))
+        self.tile.rules().grid(&self.tile, [rows, columns], shape.batch, self.gpu)
     }
 
     /// The plan of the kernel that multiplies: this one, unless K is split or another kernel runs before.

@@ -1,9 +1,9 @@
 // ---- mainloop: depthwise_lines. Each channel of an image has a filter of its own; memory bandwidth is the limit ----
 //
-// A band is ROWS rows of output pixels of an image. A tile has GROUPS bands, of BN channels each. A block goes down the lines
-// under their windows, which arrive in a ring in shared memory, zeros outside of the image included, and on to the next tile. A
-// thread has a strip of channels of RUN output pixels side by side. It holds the strip's weights, and the sums of all rows of
-// output pixels whose windows lie over a line: so it reads and widens each line once.
+// A band is ROWS rows of output pixels of an image. A block has GROUPS bands, of BN channels each. It goes down the lines under
+// their windows, which arrive in a ring in shared memory, zeros outside of the image included. A thread has a strip of channels
+// of RUN output pixels side by side. It holds the strip's weights, and the sums of all rows of output pixels whose windows lie
+// over a line: so it reads and widens each line once.
 constexpr bool ACC_ROW_MAJOR = true;   // channels are contiguous
 extern __shared__ __align__(16) unsigned char shared_memory[];
 namespace depthwise {
@@ -17,7 +17,6 @@ constexpr int LINE_ELEMENTS = LINE * BN, STAGE = GROUPS * LINE_ELEMENTS;
 // Elements that are copied at once.
 constexpr int ALIGNED = A_ALIGN / int(sizeof(Element)), ALONG = BN & -BN;
 constexpr int COPIED = ALIGNED < ALONG ? ALIGNED : ALONG, BYTES = COPIED * int(sizeof(Element));
-constexpr int STAGE_BYTES = STAGE * int(sizeof(Element));
 constexpr int COPIES = STAGE / COPIED, COPIES_OF_THREAD = (COPIES + THREADS - 1) / THREADS;
 
 static_assert(BN % STRIP == 0 && GROUPS * ACROSS * STRIPS <= THREADS && ACROSS * RUN >= WIDTH, "threads cover the bands");
@@ -31,116 +30,59 @@ static_assert(STRIDE_Y <= WINDOW_Y && STAGES >= 2 && BYTES >= 4, "each line is u
 constexpr int AT_LINES = (TAPS * BN * int(sizeof(Accum)) + 15) / 16 * 16;   // weights lie first
 static_assert(AT_LINES + STAGES * STAGE * int(sizeof(Element)) <= MAINLOOP_SMEM, "the plan made room for both");
 
-// Strips inside of the matrix have code of their own for a run's visits, unless these are long. Where a visit's lanes work
-// together, that is where all of a tile lies inside.
+// Tiles inside of the matrix have code of their own for a run's visits, unless these are long.
 constexpr bool IS_SHORT = ACROSS * RUN == WIDTH && GROUPS * ACROSS * STRIPS == THREADS && TOGETHER == RUN;
-constexpr bool ARE_APART = {% if packed %}false{% else %}true{# -#}
-    {% for r in reductions %}{% if r.rows or r.elements %} && false{% endif %}{% endfor %}{% endif %};
 
-// What a block computes: tiles of the same columns, `step` tiles apart, so that all blocks together go through memory from one
-// end to the other.
-struct Part {
-    int column, tile, tiles, step;
-
-    DEVICE explicit Part(const Params& p) : tiles(int(u32(p.m - 1) / BM + 1)) {
-        const u32 columns = u32(p.n - 1) / BN + 1;
-        const u32 index = {% if backwards %}gridDim.x - 1 - blockIdx.x{% else %}blockIdx.x{% endif %};
-        column = int(index % columns * BN);
-        tile = int(index / columns);
-        step = int(gridDim.x / columns);
-    }
-};
-
-// Copies BYTES bytes to shared memory if there is a place for them; zeros without a source, which is not dereferenced then.
-DEVICE void copy_or_clear(u32 to, const void* from, bool has_place, bool has_source) {
-    if constexpr (BYTES == 16)
-        asm volatile("{\n.reg .pred copies, clears;\nsetp.ne.b32 copies, %2, 0;\nsetp.eq.b32 clears, %3, 0;\n"
-                     "@copies cp.async.cg.shared.global.L2::128B [%0], [%1], 16, clears;\n}"
-                     ::"r"(to), "l"(from), "r"(int(has_place)), "r"(int(has_source)) : "memory");
-    else
-        asm volatile("{\n.reg .pred copies, clears;\nsetp.ne.b32 copies, %2, 0;\nsetp.eq.b32 clears, %3, 0;\n"
-                     "@copies cp.async.ca.shared.global [%0], [%1], %4, clears;\n}"
-                     ::"r"(to), "l"(from), "r"(int(has_place)), "r"(int(has_source)), "n"(BYTES) : "memory");
-}
-
-// What a thread copies of each line: from where, and which line of the image that is; NO_LINE outside of all images.
+// What a thread copies of each line: from where, and how much is inside of the image's columns and channels.
 struct Copy {
     const Element* from;
-    int y;
+    int y, bytes;
 };
-constexpr int NO_LINE = -(1 << 30);
-
-// The lines of a part, and the stage that is read next.
+// Which line is copied next, and to which stage; which stage is read next.
 struct Ring {
     Copy copies[COPIES_OF_THREAD];
     i64 pitch;
-    Part part;         // what no copy has been made for yet
-    int lines;         // that are left to copy of the tile in hand
-    bool cuts;         // whether a copy has channels behind the last one
-    u32 thread, place;
-    u32 from, to;      // bytes from the first stage to the next one, and to the one ahead of it
+    int line, to, from;
 
-    DEVICE Ring(const Params& p, const Part& all) : part(all), from(0), to((STAGES - 1) * STAGE_BYTES) {
-        pitch = p.image_width * p.lda;
-        cuts = part.column + BN > p.n && p.n % COPIED != 0;
-        thread = threadIdx.x;
-        place = shared_address(shared_memory) + AT_LINES + threadIdx.x * BYTES;
-        asm volatile("" : "+r"(thread), "+r"(place));   // they are not found again for each line
-        enter(p);
-#pragma unroll 1
-        for (u32 stage = 0; stage < (STAGES - 1) * STAGE_BYTES; stage += STAGE_BYTES) copy<(LINES < STAGES)>(p, stage);
-    }
-    DEVICE int column_of(int i) const { return part.column + int((thread + i * THREADS) * COPIED % BN); }
-    DEVICE bool has_place(int i) const { return (i + 1) * THREADS <= COPIES || thread + i * THREADS < COPIES; }
-    // Goes on to the lines of the next tile. Behind the last one come zeros, which nobody reads.
-    DEVICE void enter(const Params& p) {
-        const u32 bands = u32(p.output_pixels) / (ROWS * WIDTH);   // of an image
-        lines = LINES;
+    DEVICE Ring(const Params& p, const TileOrigin& tile) : pitch(p.image_width * p.lda), line(0), to(0), from(0) {
+        const int bands = p.output_pixels / (ROWS * WIDTH);   // of an image
 #pragma unroll
         for (int i = 0; i < COPIES_OF_THREAD; ++i) {
-            const u32 number = thread + i * THREADS, pixel = number * COPIED / BN;
-            const int column = column_of(i), x = int(pixel % LINE) - p.left;
-            const u32 band = u32(part.tile) * GROUPS + pixel / LINE, image = band / bands;
-            const bool inside = number < COPIES && u32(x) < u32(p.image_width) && int(image) < p.images && column < p.n;
-            const int y = int(band - image * bands) * (ROWS * STRIDE_Y) - p.above;
-            copies[i].y = inside ? y : NO_LINE;
-            const i64 at = (i64(image) * p.image_height + y) * p.image_width + x;
-            copies[i].from = static_cast<const Element*>(p.a) + at * p.lda + column;
+            const int number = threadIdx.x + i * THREADS, element = number * COPIED;
+            const int column = tile.column + element % BN, x = element / BN % LINE - p.left, group = element / LINE_ELEMENTS;
+            const u32 band = u32(tile.row / (ROWS * WIDTH) + group), image = band / u32(bands);
+            const int left = (p.n - column) * int(sizeof(Element));
+            const bool inside = number < COPIES && u32(x) < u32(p.image_width) && int(image) < p.images;
+            copies[i].y = int(band - image * u32(bands)) * (ROWS * STRIDE_Y) - p.above;
+            copies[i].bytes = !inside || left < 0 ? 0 : left < BYTES ? left : BYTES;
+            const i64 pixel = (i64(image) * p.image_height + copies[i].y) * p.image_width + x;
+            copies[i].from = static_cast<const Element*>(p.a) + pixel * p.lda + column;
         }
-        part.tile += part.step;
     }
-    // Copies the next line to a stage. MAY_ENTER: it may be one of the next tile.
-    template <bool MAY_ENTER> DEVICE void copy(const Params& p, u32 stage) {
-        if (MAY_ENTER && lines == 0) enter(p);
-        --lines;
-        const u32 to = place + stage;
-        if (cuts) {
+    DEVICE void copy(const Params& p) {
+        if (line < LINES) {
+            const u32 stage = shared_address(shared_memory) + AT_LINES + u32(to * STAGE) * u32(sizeof(Element));
 #pragma unroll
             for (int i = 0; i < COPIES_OF_THREAD; ++i) {
-                const int left = (p.n - column_of(i)) * int(sizeof(Element)), bytes = left < BYTES ? left : BYTES;
-                const int valid = u32(copies[i].y) < u32(p.image_height) ? bytes : 0;
-                if (has_place(i)) copy_async<BYTES>(to + i * (THREADS * BYTES), copies[i].from, valid);
-            }
-        } else {
-#pragma unroll
-            for (int i = 0; i < COPIES_OF_THREAD; ++i) {
-                const bool inside = u32(copies[i].y) < u32(p.image_height);
-                copy_or_clear(to + i * (THREADS * BYTES), copies[i].from, has_place(i), inside);
+                const int number = threadIdx.x + i * THREADS;
+                const int bytes = u32(copies[i].y + line) < u32(p.image_height) ? copies[i].bytes : 0;
+                if (COPIES % THREADS == 0 || number < COPIES)
+                    copy_async<BYTES>(stage + u32(number * BYTES), copies[i].from, bytes);
+                copies[i].from += pitch;
             }
         }
-#pragma unroll
-        for (int i = 0; i < COPIES_OF_THREAD; ++i) copies[i].from += pitch, ++copies[i].y;
         copy_async_commit();
+        ++line;
+        to = to + 1 == STAGES ? 0 : to + 1;
     }
-    // The next line, when it has arrived. All threads are done with the stage ahead of it, where the next copy goes.
-    template <bool MAY_ENTER> DEVICE const Element* next(const Params& p) {
+    // The next line, when it has arrived. All threads are done with the stage that the next copy goes to.
+    DEVICE const Element* next(const Params& p) {
         copy_async_wait<STAGES - 2>();
         __syncthreads();
-        copy<MAY_ENTER>(p, to);
-        const Element* const line = reinterpret_cast<const Element*>(shared_memory + AT_LINES + from);
-        to = from;
-        from = from == (STAGES - 1) * STAGE_BYTES ? 0 : from + STAGE_BYTES;
-        return line;
+        copy(p);
+        const Element* const lines = reinterpret_cast<const Element*>(shared_memory + AT_LINES) + from * STAGE;
+        from = from + 1 == STAGES ? 0 : from + 1;
+        return lines;
     }
 };
 
@@ -158,8 +100,6 @@ struct Sums {
 #pragma unroll
                 for (int e = 0; e < PIECE; ++e) weights[tap / WINDOW_X][tap % WINDOW_X][i + e] = piece.elements[e];
             }
-    }
-    DEVICE void clear() {
 #pragma unroll
         for (int row = 0; row < OPEN; ++row) clear(row);
     }
@@ -200,62 +140,56 @@ struct Sums {
     }
 };
 
-DEVICE void visit(const Params& p, const TileValues& values, const Part& part, Ring& ring, Accum* weights) {
+DEVICE void visit(const Params& p, const TileValues& values, const TileOrigin& tile, Ring& ring, Accum* weights) {
     // Threads without a band multiply the first one's pixels, and visit rows behind the last one.
     const int strip = threadIdx.x % STRIPS, run = threadIdx.x / STRIPS, x = run % ACROSS * RUN;
-    const int group = run < GROUPS * ACROSS ? run / ACROSS : 0, column = part.column + strip * STRIP;
+    const int group = run < GROUPS * ACROSS ? run / ACROSS : 0, column = tile.column + strip * STRIP;
     const int inside = run < GROUPS * ACROSS ? WIDTH - x : 0;
+    const int first = tile.row + group * (ROWS * WIDTH) + x;
     const u32 at = u32((group * LINE + x * STRIDE_X) * BN + strip * STRIP);
     // Loads of vectors are in flight before the block waits for weights.
-    ColumnValues columns = epilogue_column(p, values, {part.tile * BM, column});
-    load_weights(p, weights, part.column);
+    ColumnValues columns = epilogue_column(p, values, {first, column});
+    load_weights(p, weights, tile.column);
     __syncthreads();
     Sums sums(weights, strip);
-#pragma unroll 1
-    for (int tile = part.tile; tile < part.tiles; tile += part.step) {
-        const int end = ARE_APART ? column + STRIP : part.column + BN;
-        const bool lies_inside = IS_SHORT && (tile + 1) * BM <= p.m && end <= p.n && is_wide(p);
-        int top = tile * BM + group * (ROWS * WIDTH) + x, left = ROWS;
-        asm volatile("" : "+r"(left));   // NVRTC unrolls the loop in spite of the pragma, if it knows how long it is
-        sums.clear();
 #pragma unroll
-        for (int r = 0; r < WINDOW_Y - STRIDE_Y; ++r) sums.add(ring.next<(LINES - WINDOW_Y + STRIDE_Y < STAGES)>(p) + at, r);
+    for (int r = 0; r < WINDOW_Y - STRIDE_Y; ++r) sums.add(ring.next(p) + at, r);
+    const bool lies_inside = IS_SHORT && tile.row + BM <= p.m && tile.column + BN <= p.n && is_wide(p);
+    u32 end = ROWS;
+    asm volatile("" : "+r"(end));   // NVRTC unrolls the loop in spite of the pragma, if it knows how long it is
 #pragma unroll 1
-        for (; left > 0; --left, top += WIDTH) {
-            // Matrices of short runs are loaded while the run's last lines are multiplied.
-            RowValues of_rows[TOGETHER];
-            Fetched fetched[TOGETHER];
+    for (int row = 0; row < int(end); ++row) {
+#pragma unroll
+        for (int r = WINDOW_Y - STRIDE_Y; r < WINDOW_Y; ++r) sums.add(ring.next(p) + at, r);
+        const int top = first + row * WIDTH;
+        if (lies_inside) {
             const Params within = depthwise::inside(p);
-            auto strip_within = [&](int pixel) {
+            visit_run(within, values, columns, sums.acc[0], [&](int pixel) {
                 const Strip strip{top + pixel, column};
-                __builtin_assume(strip.row >= 0);
                 assume<true>(within, strip);
                 return strip;
-            };
-            auto strip_at = [&](int pixel) { return Strip{pixel < inside ? top + pixel : p.m, column}; };
-            if (lies_inside) fetch_run(within, values, strip_within, 0, of_rows, fetched);
-            else if (TOGETHER == RUN) fetch_run(p, values, strip_at, 0, of_rows, fetched);
-#pragma unroll
-            for (int r = WINDOW_Y - STRIDE_Y; r < WINDOW_Y; ++r) sums.add(ring.next<true>(p) + at, r);
-            if (lies_inside) visit_fetched(within, values, columns, sums.acc[0], strip_within, 0, of_rows, fetched);
-            else if (TOGETHER == RUN) visit_fetched(p, values, columns, sums.acc[0], strip_at, 0, of_rows, fetched);
-            else visit_run(p, values, columns, sums.acc[0], strip_at);
-            sums.go_on();
+            });
+        } else {
+            visit_run(p, values, columns, sums.acc[0],
+                      [&](int pixel) { return Strip{pixel < inside ? top + pixel : p.m, column}; });
         }
+        sums.go_on();
     }
-    copy_async_wait<0>();
-    epilogue_column_end(p, values, columns, {part.tile * BM, column});
+    epilogue_column_end(p, values, columns, {first, column});
 }
 
 } // namespace depthwise
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kernel(const __grid_constant__ Params p) {
     begin_early();
-    const depthwise::Part part(p);
-    depthwise::Ring ring(p, part);
+    const TileOrigin tile = locate(p);
+    if (tile.batch >= p.batch) return;
+    depthwise::Ring ring(p, tile);
+#pragma unroll
+    for (int stage = 0; stage + 1 < STAGES; ++stage) ring.copy(p);
     Accum* const weights = reinterpret_cast<Accum*>(shared_memory);
-    const TileValues values = epilogue_begin(p, 0);
-    depthwise::visit(p, values, part, ring, weights);
+    const TileValues values = epilogue_begin(p, tile.batch);
+    depthwise::visit(p, values, tile, ring, weights);
     if constexpr (EPILOGUE_SMEM > 0) __syncthreads();
-    epilogue_end(p, values, {part.tile * BM, part.column, 0});
+    epilogue_end(p, values, tile);
 }

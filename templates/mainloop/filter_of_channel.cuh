@@ -33,34 +33,25 @@ DEVICE void load_weights(const Params& p, Accum* weights, int column) {
     else load_weights<false>(p, weights, column);
 }
 
-// Visits a run of pixels, of which `strip_at` says where they lie. So many together: their matrices are loaded ahead of them.
+// Visits a run of pixels, of which `strip_at` says where they lie.
 constexpr int TOGETHER = visits_together(RUN);
-template <class Places> DEVICE void fetch_run(const Params& p, const TileValues& tile, const Places& strip_at, int first,
-                                              RowValues (&rows)[TOGETHER], Fetched (&fetched)[TOGETHER]) {
-#pragma unroll
-    for (int i = 0; i < TOGETHER; ++i) {
-        if (first + i >= RUN) break;
-        rows[i] = epilogue_row(p, tile, strip_at(first + i));
-        fetched[i] = epilogue_fetch(p, tile, strip_at(first + i));
-    }
-}
-template <class Places> DEVICE void visit_fetched(const Params& p, const TileValues& tile, ColumnValues& columns,
-                                                  const Accum (&acc)[RUN][STRIP], const Places& strip_at, int first,
-                                                  RowValues (&rows)[TOGETHER], const Fetched (&fetched)[TOGETHER]) {
-#pragma unroll
-    for (int i = 0; i < TOGETHER; ++i) {
-        if (first + i >= RUN) break;
-        epilogue_visit(p, tile, columns, rows[i], fetched[i], strip_at(first + i), acc[first + i]);
-        epilogue_row_end(p, tile, rows[i], strip_at(first + i));
-    }
-}
 template <class Places> DEVICE void visit_run(const Params& p, const TileValues& tile, ColumnValues& columns,
                                               const Accum (&acc)[RUN][STRIP], const Places& strip_at) {
 #pragma unroll
-    for (int first = 0; first < RUN; first += TOGETHER) {
+    for (int group = 0; group < RUN; group += TOGETHER) {
         RowValues rows[TOGETHER];
         Fetched fetched[TOGETHER];
-        fetch_run(p, tile, strip_at, first, rows, fetched);
-        visit_fetched(p, tile, columns, acc, strip_at, first, rows, fetched);
+#pragma unroll
+        for (int i = 0; i < TOGETHER; ++i) {
+            if (group + i >= RUN) break;
+            rows[i] = epilogue_row(p, tile, strip_at(group + i));
+            fetched[i] = epilogue_fetch(p, tile, strip_at(group + i));
+        }
+#pragma unroll
+        for (int i = 0; i < TOGETHER; ++i) {
+            if (group + i >= RUN) break;
+            epilogue_visit(p, tile, columns, rows[i], fetched[i], strip_at(group + i), acc[group + i]);
+            epilogue_row_end(p, tile, rows[i], strip_at(group + i));
+        }
     }
 }

@@ -154,11 +154,6 @@ pub(in crate::plan) trait Rules: Sync {
         fits.then_some([tiles as u32, entries as u32, slices as u32])
     }
 
-    /// How many blocks go from tile to tile, if no reduction asks for a block for each.
-    fn blocks(&self, _tile: &Tile, _operation: Operation, _tiles: [usize; 2], _gpu: Gpu) -> Option<usize> {
-        None
-    }
-
     /// The group height of a tile in the order of tiles, if that makes a difference.
     fn raster(&self, _tile: &Tile, _shape: Shape, _operation: Operation) -> Option<i32> {
         None
