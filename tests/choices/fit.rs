@@ -77,8 +77,9 @@ fn chosen_tiles_are_near_the_best() {
 #[test]
 fn chosen_tiles_that_share_k_are_near_the_best() {
     let all: Vec<Measured> = survey(GpuModel::H200).into_iter().filter(has_few_tiles).collect();
-    assert!(all.len() >= 50, "{} shapes are left", all.len());
-    // Candidates come by their estimates. Some were not measured, and are passed over. Of some shapes one way was measured.
+    assert!(all.len() >= 80, "{} shapes are left", all.len());
+    // Candidates come by their estimates. Those that were not measured are passed over. Some shapes were measured
+    // one way round only.
     let near = |shape: &Measured| {
         let us = |plan: usize, tile: Tile| {
             shape.tiles.iter().find(|measured| measured.plan == plan && measured.tile == tile).map(|measured| measured.us)
