@@ -59,7 +59,7 @@ fn shares_of(near: &[f64]) -> [f64; 3] {
 #[test]
 fn chosen_tiles_are_near_the_best() {
     for (gpu, at_lines, shapes, least) in [
-        (GpuModel::H200, true, 30, [0.77, 0.90, 0.979]),
+        (GpuModel::H200, true, 50, [0.84, 0.92, 0.982]),
         (GpuModel::H200, false, 60, [0.54, 0.78, 0.95]),
         (GpuModel::H100, true, 50, [0.66, 0.85, 0.966]),
         (GpuModel::H100, false, 50, [0.50, 0.70, 0.94]),
@@ -77,7 +77,7 @@ fn chosen_tiles_are_near_the_best() {
 #[test]
 fn chosen_tiles_that_share_k_are_near_the_best() {
     let all: Vec<Measured> = survey(GpuModel::H200).into_iter().filter(has_few_tiles).collect();
-    assert!(all.len() >= 80, "{} shapes are left", all.len());
+    assert!(all.len() >= 90, "{} shapes are left", all.len());
     // Candidates come by their estimates. Those that were not measured are passed over. Some shapes were measured
     // one way round only.
     let near = |shape: &Measured| {
@@ -89,7 +89,7 @@ fn chosen_tiles_that_share_k_are_near_the_best() {
     };
     let reached = shares_of(&all.iter().map(near).collect::<Vec<f64>>());
     println!("{} shapes: {reached:.4?}", all.len());
-    assert!(reached.iter().zip([0.65, 0.85, 0.963]).all(|(reached, least)| *reached >= least), "{reached:.4?}");
+    assert!(reached.iter().zip([0.63, 0.87, 0.966]).all(|(reached, least)| *reached >= least), "{reached:.4?}");
 }
 
 /// What a model would lose on a shape if it chose among the tiles by chance, the likelier the less it estimates them to

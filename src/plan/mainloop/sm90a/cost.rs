@@ -2,10 +2,11 @@
 //!
 //! The estimate counts clock cycles. For launches that heat the device it adds the cost in clock speed. Its form is
 //! that of the kernel. Each GPU has two sets of numbers. The first is for operands whose rows begin at cache lines. An
-//! H200's was fitted to every tile on 26 shapes, most of them powers of two, in short and in long slices, and an H100's to
-//! a survey. The second was fitted to a survey of arbitrary shapes on an H200, most of whose rows begin anywhere; an H100
-//! differs in the bandwidth of its memory. `tests/choices/fit.rs` compares all with the surveys of both GPUs
-//! (`docs/measurements/0042-survey-of-tiles.md`, `docs/measurements/0064-few-tiles.md`).
+//! H200's was fitted to every tile on 26 shapes, most of them powers of two, in short and in long slices, and its
+//! epilogues to a survey later. An H100's was fitted to a survey. The second was fitted to a survey of arbitrary shapes
+//! on an H200, most of whose rows begin anywhere; an H100 differs in the bandwidth of its memory. `tests/choices/fit.rs`
+//! compares all with the surveys of both GPUs (`docs/measurements/0042-survey-of-tiles.md`,
+//! `docs/measurements/0064-few-tiles.md`, `docs/measurements/0083-parts-of-lines.md`).
 
 use crate::plan::epilogue::program::{Phase, Program};
 use crate::plan::mainloop::patches;
@@ -111,17 +112,20 @@ model! {
     /// Cycles that a cluster takes to start together.
     rendezvous: 250.0, 578.0, 1770.0, 578.0;
     /// Cycles of an epilogue before and after its elements: barriers, the way through shared memory.
-    epilogue: 1100.0, 1128.0, 672.0, 1128.0;
+    epilogue: 850.0, 1128.0, 672.0, 1128.0;
     /// The same for a block with one consumer.
     epilogue_single: 1100.0, 1663.0, 1386.0, 1663.0;
     /// Cycles of each chunk of an epilogue.
-    chunk: 180.0, 312.6, 207.0, 312.6;
+    chunk: 65.0, 312.6, 207.0, 312.6;
     /// The same with direct store.
     chunk_direct: 180.0, 493.8, 881.0, 493.8;
     /// Cycles of each chunk for every bit mask that is written and every reduction. The products that hide the epilogue
-    /// lose the same cycles. A matrix that is read counts only for chunks that exist because chunks are narrower than
-    /// 64 columns.
+    /// lose the same cycles.
     besides: 30.0, 30.0, 30.0, 30.0;
+    /// The same for every matrix that is read, in chunks that exist because chunks are narrower than 64 columns.
+    part_read: 20.0, 30.0, 30.0, 30.0;
+    /// The same for every matrix that is written, which is written in parts of lines then.
+    part_written: 57.0, 0.0, 0.0, 0.0;
     /// Factor for an epilogue that runs under the products of another tile.
     under_products: 2.5, 2.5, 2.5, 2.5;
     /// Cycles that each chunk of a matrix that is read adds there.
@@ -129,7 +133,7 @@ model! {
     /// Cycles until the results of an epilogue have left the buffers of the next epilogue's chunks.
     handover: 1000.0, 1000.0, 1000.0, 1000.0;
     /// Cycles until the products of a tile run again after an exposed epilogue.
-    restart: 200.0, 0.0, 58.0, 0.0;
+    restart: 490.0, 0.0, 58.0, 0.0;
     /// Issue slots of an element beside those of its own values: conversion, store, accumulator.
     element: 3.0, 20.33, 13.0, 20.33;
     /// The share of the values' own cost that counts with fast math, because special-function instructions run beside
@@ -145,7 +149,7 @@ model! {
     /// Cycles of each block of K beside its products.
     block: 0.0, 2.437, 0.0, 2.437;
     /// Factor for an epilogue of one consumer, relative to its share of two.
-    alone: 1.2, 1.073, 0.862, 1.073;
+    alone: 1.4, 1.073, 0.862, 1.073;
     /// Cycles of a launch before its first and after its last tile.
     launch: 4500.0, 1500.0, 4500.0, 1500.0;
     /// Cycles that are added where the next launch's blocks do not fit beside this launch's.
@@ -279,9 +283,11 @@ fn of_tile(tile: &Tile, inputs: &CostInputs<'_>, model: &CostModel) -> Option<Cy
     let values = of_element * area / 128.0;
     let chunks = chunks as f64;
     let masks = program.stores.iter().filter(|store| store.operand.dtype.is_packed()).count();
+    let stores = (program.stores.len() - masks) as f64;
     let loads = program.loads_of(Phase::Visit).count() as f64;
     let narrower = chunks - (blocks_m * tile.bn) as f64 / 64.0;
-    let besides = model.besides * ((masks + program.reductions.len()) as f64 * chunks + loads * narrower);
+    let besides = model.besides * (masks + program.reductions.len()) as f64 * chunks
+        + (model.part_read * loads + model.part_written * stores) * narrower;
     let direct = is_direct_store(tile, program, inputs.argument_runs, chunk);
     let begin = if consumers == 1 { model.epilogue_single } else { model.epilogue };
     let epilogue =
