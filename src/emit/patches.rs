@@ -17,6 +17,8 @@ pub(super) struct Reads {
     /// which leaves no zeros.
     spread: bool,
     residues: bool,
+    /// Whether blocks of `depthwise_lines` go on from tile to tile.
+    in_turns: bool,
     /// Whether a tile's columns may be filters of several groups.
     spans_groups: bool,
     /// Which operands a mainloop gathers element by element.
@@ -37,6 +39,7 @@ impl Reads {
             turned: gradient == Some(GradientOf::Images),
             spread: patches.is_some_and(|patches| patches.windows().spread != [1; 2]) && !plan.residues,
             residues: plan.residues,
+            in_turns: plan.takes_turns(),
             spans_groups,
             gathers_a: patches.is_some_and(|patches| patches.are_rows()),
             gathers_b: gradient.is_some() || spans_groups,

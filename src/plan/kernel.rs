@@ -124,8 +124,8 @@ impl KernelPlan {
     /// The estimated compile time of the kernel, on a processor like the one on which the estimate was fitted.
     pub fn compile_time(&self) -> Duration {
         let of_scores = self.scores.as_ref().map_or(0, |scores| scores.code.instructions);
-        let &KernelPlan { ref tile, operation, alignment, strip, target, ref program, ref code, fast_math, .. } = self;
-        let copied = Copied { tile, operation, strip, program, fast_math };
+        let &KernelPlan { alignment, target, ref code, .. } = self;
+        let copied = self.copied();
         let (residues, parts) = (self.residues, self.split.as_ref().map_or(1, |split| split.parts));
         code::compile_time(&Priced { copied, alignment, target, residues, parts, code }, of_scores)
     }
@@ -298,7 +298,20 @@ impl KernelPlan {
     pub fn grid(&self, shape: Shape) -> Option<[u32; 3]> {
         let shape = self.seen(shape);
         let (rows, columns) = (shape.m.div_ceil(self.tile.bm), shape.n.div_ceil(self.tile.bn));
-        self.tile.rules().grid(&self.tile, [rows, columns], shape.batch, self.gpu)
+        let (rules, tiles) = (self.tile.rules(), [rows, columns]);
+        let grid = rules.grid(&self.tile, tiles, shape.batch, self.gpu)?;
+        let blocks = self.takes_turns().then(|| rules.blocks(&self.tile, tiles, self.gpu)).flatten();
+        Some(blocks.map_or(grid, |blocks| [blocks as u32, grid[1], grid[2]]))
+    }
+
+    /// Whether blocks of `depthwise_lines` go from tile to tile.
+    pub(crate) fn takes_turns(&self) -> bool {
+        self.tile.rules().takes_turns(&self.copied())
+    }
+
+    fn copied(&self) -> Copied<'_> {
+        let &KernelPlan { ref tile, operation, strip, ref program, fast_math, .. } = self;
+        Copied { tile, operation, strip, program, fast_math }
     }
 
     /// The plan of the kernel that multiplies: this one, unless K is split or another kernel runs before.

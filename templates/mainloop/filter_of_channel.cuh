@@ -33,6 +33,12 @@ DEVICE void load_weights(const Params& p, Accum* weights, int column) {
     else load_weights<false>(p, weights, column);
 }
 
+{% if in_turns -%}
+// Loads the matrices of so many pixels of a run, of which `strip_at` says where they lie, and later visits these.
+constexpr int TOGETHER = visits_together(RUN);
+template <class Places> DEVICE void fetch_run(const Params& p, const TileValues& tile, const Places& strip_at, int group,
+                                              RowValues (&rows)[TOGETHER], Fetched (&fetched)[TOGETHER]) {
+{% else -%}
 // Visits a run of pixels, of which `strip_at` says where they lie.
 constexpr int TOGETHER = visits_together(RUN);
 template <class Places> DEVICE void visit_run(const Params& p, const TileValues& tile, ColumnValues& columns,
@@ -41,17 +47,25 @@ template <class Places> DEVICE void visit_run(const Params& p, const TileValues&
     for (int group = 0; group < RUN; group += TOGETHER) {
         RowValues rows[TOGETHER];
         Fetched fetched[TOGETHER];
+{% endif -%}
 #pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
             if (group + i >= RUN) break;
             rows[i] = epilogue_row(p, tile, strip_at(group + i));
             fetched[i] = epilogue_fetch(p, tile, strip_at(group + i));
         }
+{% if in_turns -%}
+}
+template <class Places> DEVICE void visit_fetched(const Params& p, const TileValues& tile, ColumnValues& columns,
+                                                  const Accum (&acc)[RUN][STRIP], const Places& strip_at, int group,
+                                                  RowValues (&rows)[TOGETHER], const Fetched (&fetched)[TOGETHER]) {
+{% endif -%}
 #pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
             if (group + i >= RUN) break;
             epilogue_visit(p, tile, columns, rows[i], fetched[i], strip_at(group + i), acc[group + i]);
             epilogue_row_end(p, tile, rows[i], strip_at(group + i));
         }
-    }
+{% if not in_turns %}    }
+{% endif -%}
 }

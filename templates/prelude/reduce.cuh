@@ -122,7 +122,8 @@ template <bool KEEPS_M, bool KEEPS_N, bool KEEPS_L> struct Block {
     i64 distance;      // from slice to slice of the workspace, in elements
 
     DEVICE Block(const Params& p, int first_row, int first_column, int batch) : row(first_row), column(first_column) {
-        const u32 rows = fresh(p.m - 1) / UNIT_ROWS + 1, columns = fresh(p.n - 1) / BN + 1;
+        const u32 {% if in_turns %}columns = fresh(p.n - 1) / BN + 1, rows = gridDim.x / columns{% else %}{# -#}
+            rows = fresh(p.m - 1) / UNIT_ROWS + 1, columns = fresh(p.n - 1) / BN + 1{% endif %};
         const u32 r = u32(row) / UNIT_ROWS, c = u32(column) / BN;
         number = ((KEEPS_L ? batch : 0) * (KEEPS_M ? rows : 1) + (KEEPS_M ? r : 0)) * (KEEPS_N ? columns : 1) + (KEEPS_N ? c : 0);
         slice = ((KEEPS_L ? 0 : batch) * (KEEPS_M ? 1 : rows) + (KEEPS_M ? 0 : r)) * (KEEPS_N ? 1 : columns) + (KEEPS_N ? 0 : c);

@@ -313,7 +313,13 @@ static inline void cp_async_ca_shared_global(unsigned to, const void* from, int 
 static inline void cp_async_cg_shared_global_L2__128B(unsigned to, const void* from, int valid) {
     cp_async_ca_shared_global(to, from, 16, valid);
 }
-static inline void nothing(unsigned&) {}
+static inline void cp_async_ca_shared_global(unsigned to, const void* from, int copies, int reads, int bytes) {
+    if (copies != 0) cp_async_ca_shared_global(to, from, bytes, reads != 0 ? bytes : 0);
+}
+static inline void cp_async_cg_shared_global_L2__128B(unsigned to, const void* from, int copies, int reads) {
+    cp_async_ca_shared_global(to, from, copies, reads, 16);
+}
+template <class... T> static inline void nothing(T&...) {}
 static inline void cp_async_commit_group() {}
 static inline void cp_async_wait_group(int) {}
 

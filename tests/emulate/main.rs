@@ -102,8 +102,8 @@ impl Case {
         // One kernel serves a class of problems: a kernel is compiled once and tried on every shape of its class.
         let mut programs: Vec<(String, Program)> = Vec::new();
         for &shape in &self.shapes {
-            // Blocks of `bands` go from tile to tile: of a single multiprocessor each has several.
-            let few = self.name.starts_with("bands");
+            // Blocks that go from tile to tile: of a single multiprocessor each has several.
+            let few = self.name.starts_with("bands") || self.name.ends_with("_in_turns");
             let plan = self.gemm.kernel_plan(Target::SM_80, if few { 1 } else { 108 }, shape).unwrap();
             let mut texts = Vec::new();
             for plan in plan.before.iter().chain([&plan]) {
@@ -257,6 +257,27 @@ fn depthwise(name: &'static str, dtype: DType, shape: ConvShape) -> Case {
 /// The same on lines in shared memory.
 fn lines(name: &'static str, dtype: DType, shape: ConvShape) -> Case {
     convolution(name, dtype, shape.groups(shape.channels), Mainloop::DepthwiseLines)
+}
+
+/// The same where each block has several tiles, with sums over pixels or without. The numbers are pixels of a thread, threads
+/// along a row, bands, rows of a band, and lines of the ring.
+fn lines_in_turns(name: &'static str, shape: ConvShape, [run, across, groups, rows, stages]: [usize; 5], sums: bool) -> Case {
+    let convolution = postlude::Convolution::new(shape.groups(shape.channels)).unwrap();
+    let epilogue = Epilogue::build(|e| {
+        let z = (e.acc() + e.load("bias", F32.over(N)) + e.load("residual", F16)).relu();
+        e.store("d", z, F32);
+        if sums {
+            e.reduce("sums", z, Monoid::Sum, F32.over(N));
+            e.reduce("most", z, Monoid::Max, F32.over(L));
+        }
+    });
+    let taps = shape.window[0] * shape.window[1];
+    let line = (across * run - 1) * shape.stride[1] + shape.window[1];
+    let own = TileShape::DepthwiseLines { run, across, groups, rows, stages, line, taps };
+    let bm = groups * rows * convolution.output()[1];
+    let tile = Tile { bm, bn: 16, shape: own, threads: (groups * across * 8).next_multiple_of(32), min_blocks: 2 };
+    let gemm = Conv::of(F16, convolution, &epilogue.unwrap()).gemm().clone().tile(tile);
+    Case { name, gemm, shapes: vec![convolution.shape()], rasters: &[1], tolerance: 2e-5 }
 }
 
 /// Large windows behind a long epilogue, in tiles of several passes and long runs.
@@ -864,6 +885,10 @@ fn pointwise(name: &'static str, order: Order) -> Case {
 }
 
 fn cases() -> Vec<Case> {
+    let rows = ConvShape::new(9, [12, 14, 72], [72, 3, 3]).padding([1, 1]);
+    let taps = ConvShape::new(5, [9, 13, 38], [38, 4, 2]).padding([2, 2]);
+    let wide = ConvShape::new(7, [6, 8, 40], [40, 5, 5]).padding([2, 2]);
+    let steps = ConvShape::new(4, [9, 9, 16], [16, 3, 3]).stride([1, 2]);
     vec![
         layout("layout_tn", TN),
         layout("layout_nn", NN),
@@ -876,6 +901,11 @@ fn cases() -> Vec<Case> {
         lines("depthwise_lines_floats", F32, ConvShape::new(2, [13, 16, 10], [10, 5, 4]).padding_of([2, 0, 0, 3]).stride([3, 2])),
         lines("depthwise_lines_pairs", BF16, ConvShape::new(5, [16, 12, 34], [34, 7, 6]).padding_of([6, 3, 1, 5]).stride([2, 1])),
         lines("depthwise_lines_bytes", E5M2, ConvShape::new(3, [9, 9, 20], [20, 4, 1]).padding([1, 0]).stride([4, 1])),
+        lines_in_turns("depthwise_rows_in_turns", rows, [7, 2, 2, 6, 4], false),
+        lines_in_turns("depthwise_sums_in_turns", rows, [7, 2, 2, 6, 4], true),
+        lines_in_turns("depthwise_wide_in_turns", wide, [4, 2, 2, 3, 4], true),
+        lines_in_turns("depthwise_lines_in_turns", taps, [8, 2, 2, 2, 6], false),
+        lines_in_turns("depthwise_steps_in_turns", steps, [4, 1, 4, 1, 3], false),
         depthwise_in_passes("depthwise_long_runs", 7, 2),
         depthwise_in_passes("depthwise_passes", 2, 4),
         bands("bands_stem", F16, ConvShape::new(4, [21, 24, 3], [40, 7, 7]).stride([2, 2]).padding([3, 3])),

@@ -50,10 +50,16 @@ fn without_assembly(text: &str) -> String {
         };
         out += before;
         let (inside, behind) = from[head.len()..].split_once(");").expect("the end of a statement");
-        let mut quoted = inside.split('"').skip(1);
-        let instruction = quoted.next().unwrap_or_default().split([' ', ';', '\\']).next().unwrap_or_default();
+        // The text of the assembly may be in several literals. It ends with the first colon outside of them.
+        let end = inside.match_indices(':').map(|(at, _)| at).find(|at| inside[..*at].matches('"').count() % 2 == 0);
+        let (text, operands) = inside.split_at(end.unwrap_or(inside.len()));
+        let text: String = text.split('"').skip(1).step_by(2).collect();
+        // Predicates of its own come ahead of the instruction.
+        let own = |line: &&str| !line.starts_with(['{', '.']) && !line.starts_with("setp");
+        let line = text.split("\\n").find(own).unwrap_or_default();
+        let instruction = line.split([' ', ';']).find(|word| !word.starts_with('@')).unwrap_or_default();
         // The text between the quotes of two constraints begins with an operand in parentheses.
-        let operands = quoted.skip(2).step_by(2).filter_map(|after| operand(after.trim_start()));
+        let operands = operands.split('"').skip(2).step_by(2).filter_map(|after| operand(after.trim_start()));
         // An empty one only hides a value from the compiler.
         let instruction = if instruction.is_empty() { "nothing" } else { instruction };
         let name: String = instruction.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();

@@ -3,7 +3,7 @@
 use crate::case::Case;
 use postlude::build::recipes::Mask;
 use postlude::dtype::ValueType;
-use postlude::plan::{Mainloop, Tile};
+use postlude::plan::{Mainloop, Tile, TileShape};
 use postlude::prelude::*;
 use postlude::{Convolution, DType};
 
@@ -187,6 +187,29 @@ fn depthwise() {
     let plan = Conv::of(F16, convolution, epilogue).kernel_plan(postlude::target::Target::SM_90A, 132).unwrap();
     for tile in plan.choice.candidates().step_by(4) {
         Case::new(Conv::of(F16, convolution, epilogue).prefer(|gemm| gemm.tile(tile.0)).gemm(), convolution.shape()).run();
+    }
+}
+
+/// Blocks that go through several tiles of lines: bands of whole images and of parts, the last tile and the last channels cut.
+#[test]
+fn depthwise_in_turns() {
+    for (shape, [run, groups, rows, bn]) in [
+        (ConvShape::new(301, [14, 14, 88], [88, 3, 3]).padding([1, 1]), [7, 3, 7, 16]),
+        (ConvShape::new(700, [7, 7, 72], [72, 3, 3]).padding([1, 1]), [7, 2, 7, 32]),
+        (ConvShape::new(133, [30, 28, 40], [40, 3, 3]).padding([1, 1]).stride([1, 2]), [7, 1, 5, 16]),
+        (ConvShape::new(400, [12, 14, 40], [40, 3, 3]).padding([1, 1]), [7, 2, 2, 32]),
+    ] {
+        let convolution = Convolution::new(shape.groups(shape.channels)).unwrap();
+        let (of, q) = (convolution.measures(), convolution.output()[1]);
+        let across = q.div_ceil(run);
+        let line = (across * run - 1) * of.stride[1] + of.window[1];
+        let own = TileShape::DepthwiseLines { run, across, groups, rows, stages: 4, line, taps: convolution.taps() };
+        let threads = (groups * across * bn / 2).next_multiple_of(32);
+        let tile = Tile { bm: groups * rows * q, bn, shape: own, threads, min_blocks: 1 };
+        for epilogue in &epilogues(F16, &convolution) {
+            let conv = Conv::of(F16, convolution, epilogue).prefer(|gemm| gemm.tile(tile));
+            Case::new(conv.gemm(), convolution.shape()).run();
+        }
     }
 }
 

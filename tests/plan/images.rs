@@ -65,6 +65,37 @@ fn depthwise_lines_sum_channels_by_powers_of_two() {
     assert!(format!("{error}").contains("a power of two"), "{error}");
 }
 
+/// Blocks under small windows go from tile to tile, and under any window if columns are reduced. Others have one tile each.
+#[test]
+fn depthwise_blocks_take_turns() {
+    let base = ConvShape::new(256, [28, 28, 128], [128, 3, 3]).padding([1, 1]).groups(128);
+    let wide = ConvShape { window: [5, 5], ..base }.padding([2, 2]);
+    let reduced = |to: Operand| {
+        let epilogue = Epilogue::build(|e| {
+            e.store("d", e.acc(), F16);
+            e.reduce("sums", e.acc(), Monoid::Sum, to);
+        });
+        epilogue.unwrap()
+    };
+    let (plain, columns, rows) = (recipes::identity(F16).unwrap(), reduced(F32.over(N)), reduced(F32.over(M)));
+    for (shape, epilogue, turns) in [
+        (base, &plain, true),
+        (base, &columns, true),
+        (base, &rows, false),
+        (base.stride([2, 2]), &plain, false),
+        (wide, &plain, false),
+        (wide, &columns, true),
+    ] {
+        let conv = Conv::new(F16, shape, epilogue).unwrap();
+        let plan = conv.kernel_plan(Target::SM_90A, 132).unwrap();
+        let Shape { m, n, .. } = conv.shape();
+        let tiles = m.div_ceil(plan.tile.bm) * n.div_ceil(plan.tile.bn);
+        let blocks = plan.grid(conv.shape()).unwrap()[0] as usize;
+        assert_eq!(blocks < tiles, turns, "{blocks} blocks: {}", plan.explain());
+        assert!(!turns || blocks <= 132 * plan.tile.min_blocks, "{blocks} blocks: {}", plan.explain());
+    }
+}
+
 /// Which gradients of filters have mainloops of their own, and that these split K themselves or in parts.
 #[test]
 fn gradients_of_few_channels_have_mainloops() {

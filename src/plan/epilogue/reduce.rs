@@ -122,6 +122,11 @@ pub(crate) fn sets(reductions: &[PlannedReduction]) -> Vec<Axes> {
     sets
 }
 
+/// Whether no result varies along M: a block may combine what several tiles of its columns come to, and publish once.
+pub(in crate::plan) fn span_rows(reductions: &[PlannedReduction]) -> bool {
+    !reductions.iter().any(|reduction| reduction.operand.axes.contains(M))
+}
+
 /// The units of a problem along each axis, and how far one extends.
 pub(in crate::plan) struct Extents([(Axes, usize, usize); 3]);
 

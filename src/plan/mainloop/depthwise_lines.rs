@@ -2,7 +2,8 @@
 //! without gaps (`templates/mainloop/depthwise_lines.cuh`). `depthwise` has all others.
 //!
 //! A block goes down the lines of an image. They pass through a ring in shared memory, so memory is busy while threads
-//! multiply. A thread holds the weights of two channels, and the sums of all rows of output pixels over a line.
+//! multiply. A thread holds the weights of two channels, and the sums of all rows of output pixels over a line. A block has one
+//! tile, or takes its turn (`takes_turns`): then all blocks together go through memory from one end to the other.
 
 use super::direct::{self, LONGEST_RUN, WIDEST_WINDOW};
 use super::rules::{Asked, Number, Rules, Tried, first_broken};
@@ -10,8 +11,10 @@ use super::tile::{LARGEST, Tile, TileShape};
 use crate::dtype::DType;
 use crate::plan::Reason;
 use crate::plan::code::{Copied, Copies, Price, Priced, widening};
+use crate::plan::epilogue::reduce::span_rows;
 use crate::plan::request::TileRequest;
 use crate::problem::{Operation, Patches, Shape};
+use crate::target::Gpu;
 use std::ops::RangeInclusive;
 
 /// Its rules.
@@ -29,6 +32,12 @@ const MOST_TILES: usize = 24;
 const START: f64 = 4450.0;
 const NEXT_START: f64 = 140.0;
 const BYTES: f64 = 33.0;
+/// The most taps of windows under which memory is the limit.
+const SMALL: usize = 9;
+/// Of large problems: bytes that it moves in a cycle at a copy's speed, and how many bytes in the hands of all blocks the L2
+/// cache keeps until other bands have read them, all of them and none.
+const COPIED: f64 = 18.2;
+const KEPT: [f64; 2] = [35e6, 55e6];
 
 /// The numbers of a tile's own part.
 #[derive(Clone, Copy)]
@@ -62,6 +71,12 @@ impl Own {
     const fn shape(self) -> TileShape {
         let Own { run, across, groups, rows, stages, line, taps } = self;
         TileShape::DepthwiseLines { run, across, groups, rows, stages, line, taps }
+    }
+
+    /// Whether runs make up rows of output pixels, and every thread has one.
+    fn is_whole(&self, tile: &Tile, strip: usize, patches: &Patches) -> bool {
+        let has_runs = self.groups * self.across * (tile.bn / strip.max(1)) == tile.threads;
+        has_runs && self.across * self.run == patches.windows().grid[1]
     }
 
     /// Bytes of weights, and of the ring.
@@ -209,8 +224,7 @@ fn tile(own: Own, bn: usize, work: &Work, request: &TileRequest<'_>, dtype: DTyp
     let min_blocks = (1..=by_memory.min(8)).rev().find(fits)?;
     let tile = Tile { bm: groups * rows * q, bn, shape: own.shape(), threads, min_blocks };
     let lines = (rows - 1) * work.stride[0] + work.window[0];
-    let whole = groups * across * (bn / strip) == threads && across * run == q;
-    let [of_line, of_row] = work.slots(copies, whole);
+    let [of_line, of_row] = work.slots(copies, own.is_whole(&tile, strip, &patches));
     let weights = 38 * (own.taps * bn).div_ceil(threads);
     let slots = (lines * of_line + rows * of_row + weights) as f64;
     // A block by itself, and several beside each other: their warps share four schedulers, and shared memory
@@ -218,19 +232,64 @@ fn tile(own: Own, bn: usize, work: &Work, request: &TileRequest<'_>, dtype: DTyp
     let warps = threads / 32;
     let reads = (lines * work.pixels() * conflicts(bn / strip, run * work.stride[1] * bn * dtype.size() / 4)) as f64;
     let alone = 1.42 * slots + (lines * 370) as f64;
-    let beside = |blocks: usize| alone.max(slots * (warps * blocks).div_ceil(4) as f64 + 0.23 * reads * (warps * blocks) as f64);
+    let shared = |slots: f64, warps: usize| slots * warps.div_ceil(4) as f64 + 0.23 * reads * warps as f64;
+    let beside = |blocks: usize| alone.max(shared(slots, warps * blocks));
     let blocks = tile.count(request.shape).div_ceil(request.gpu.multiprocessors as u64).max(1) as usize;
     let compute = (blocks / min_blocks) as f64 * beside(min_blocks)
         + if blocks.is_multiple_of(min_blocks) { 0.0 } else { beside(blocks % min_blocks) };
     let starts = START + (blocks.div_ceil(min_blocks) - 1) as f64 * NEXT_START;
-    // Lines that two bands read come from the L2 cache.
-    let again = 1.0 + 4.4 * work.window[0].saturating_sub(work.stride[0]) as f64 / (rows * work.stride[0]) as f64;
-    let pieces = if bn * dtype.size() <= 32 { 1.02 } else { 1.0 };
     let read = patches.image_pixels() * patches.convolution.measures().channels * dtype.size();
     let written = request.shape.m * request.shape.n * dtype.size();
+    let halo = work.window[0].saturating_sub(work.stride[0]) as f64 / (rows * work.stride[0]) as f64;
+    let &TileRequest { operation, program, fast_math, .. } = request;
+    let in_turns = takes_turns(&Copied { tile: &tile, operation, strip, program, fast_math });
+    if in_turns && own.taps <= SMALL && (read + written) as f64 > KEPT[0] {
+        let tiles = [request.shape.m.div_ceil(tile.bm), request.shape.n.div_ceil(bn)];
+        let parts = parts(&tile, tiles, request.gpu);
+        // A block loads weights once, but begins tile after tile.
+        let slots = (lines * of_line + rows * of_row + 70 * copies + 40) as f64;
+        let blocks = (parts * tiles[1]).div_ceil(request.gpu.multiprocessors);
+        let compute = tiles[0].div_ceil(parts) as f64 * shared(slots, warps * blocks);
+        let held = (parts * tiles[1]) as f64 / (tiles[0] * tiles[1]) as f64 * (read + written) as f64;
+        return Some((tile, START + together(compute, held, halo, (read + written, bn, threads), request)));
+    }
+    // Lines that two bands read come from the L2 cache.
+    let again = 1.0 + 4.4 * halo;
+    let pieces = if bn * dtype.size() <= 32 { 1.02 } else { 1.0 };
     let memory = (read as f64 * again + written as f64) * pieces / (BYTES * request.gpu.multiprocessors as f64);
     let large = 1.0 + 0.023 * threads.saturating_sub(256) as f64 / 256.0;
     Some((tile, large * (compute.max(memory) + 0.65 * compute.min(memory) + starts)))
+}
+
+/// Cycles of a large problem, whose blocks compute for so many, and hold so many bytes at a time
+/// (`docs/measurements/0080-compact-fronts.md`).
+fn together(compute: f64, held: f64, halo: f64, (moved, bn, threads): (usize, usize, usize), request: &TileRequest<'_>) -> f64 {
+    let lost = ((held - KEPT[0]) / (KEPT[1] - KEPT[0])).clamp(0.0, 1.0);
+    let spread = 1.0 + 0.03 * lost + 0.04 * (held / KEPT[1]).max(1.0).log2();
+    // Less than whole lines of the cache of each pixel.
+    let bytes = bn.min(request.shape.n) * request.operation.dtype().size();
+    let pieces = if bn >= request.shape.n || bytes.is_multiple_of(128) { 1.0 } else { 1.0 + 64.0 / (32 * bytes) as f64 };
+    let cut = request.shape.n.next_multiple_of(bn) as f64 / request.shape.n as f64;
+    let again = 1.0 + halo / 2.0 * lost;
+    let memory = moved as f64 * again * spread * pieces * cut / (COPIED * request.gpu.multiprocessors as f64);
+    let large = 1.0 + 0.025 * (threads.max(128) as f64 / 128.0).log2();
+    (compute.powi(4) + (memory * large).powi(4)).powf(0.25)
+}
+
+/// Whether blocks go from tile to tile, as far as that was measured and gained: where windows move by one line, and are small.
+/// Beside reductions, which a block then publishes once, windows of any size gained, where runs of several pixels make up rows.
+fn takes_turns(of: &Copied<'_>) -> bool {
+    let (own, reductions) = (Own::of(of.tile), &of.program.reductions);
+    direct::images(of.operation).is_some_and(|patches| {
+        let publishes_once = own.run > 1 && own.is_whole(of.tile, of.strip, &patches) && span_rows(reductions);
+        let gains = if reductions.is_empty() { own.taps <= SMALL } else { publishes_once };
+        gains && patches.windows().stride[0] == 1
+    })
+}
+
+/// Blocks that go through the tiles of a column: as many as there is room for.
+fn parts(tile: &Tile, [rows, columns]: [usize; 2], gpu: Gpu) -> usize {
+    (gpu.multiprocessors * tile.min_blocks / columns.max(1)).clamp(1, rows.max(1))
 }
 
 impl Rules for DepthwiseLines {
@@ -268,6 +327,14 @@ impl Rules for DepthwiseLines {
             (line == reached, "a line holds the windows of all runs"),
             (taps == patches.convolution.taps(), "taps are those of the convolution's window"),
         ])
+    }
+
+    fn takes_turns(&self, of: &Copied<'_>) -> bool {
+        takes_turns(of)
+    }
+
+    fn blocks(&self, tile: &Tile, tiles: [usize; 2], gpu: Gpu) -> Option<usize> {
+        parts(tile, tiles, gpu).checked_mul(tiles[1])
     }
 
     fn fit(&self, tile: &Tile, request: &TileRequest<'_>) -> Result<Tile, Reason> {

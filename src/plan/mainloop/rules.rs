@@ -154,6 +154,16 @@ pub(in crate::plan) trait Rules: Sync {
         fits.then_some([tiles as u32, entries as u32, slices as u32])
     }
 
+    /// Whether blocks of `depthwise_lines` go from tile to tile, those that are next to each other through neighbouring tiles.
+    fn takes_turns(&self, _: &Copied<'_>) -> bool {
+        false
+    }
+
+    /// How many blocks do that.
+    fn blocks(&self, _tile: &Tile, _tiles: [usize; 2], _gpu: Gpu) -> Option<usize> {
+        None
+    }
+
     /// The group height of a tile in the order of tiles, if that makes a difference.
     fn raster(&self, _tile: &Tile, _shape: Shape, _operation: Operation) -> Option<i32> {
         None
