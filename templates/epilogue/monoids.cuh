@@ -7,9 +7,11 @@
 {% endfor %}        return { {{ m.combine.results }} };
     }
     static DEVICE void take(State& s, {{ m.parameters }}) {
-{% for line in m.lift.lines %}        {{ line }}
+{% if m.take %}{% for line in m.take.lines %}        {{ line }}
+{% endfor %}        s = { {{ m.take.results }} };
+{% else %}{% for line in m.lift.lines %}        {{ line }}
 {% endfor %}        s = combine(s, State{ {{ m.lift.results }} });
-    }
+{% endif %}    }
     static DEVICE {{ m.gives }} result(State s, float) {
 {% for line in m.result.lines %}        {{ line }}
 {% endfor %}        return {{ m.result.results }};
