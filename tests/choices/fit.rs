@@ -89,7 +89,7 @@ fn chosen_tiles_that_share_k_are_near_the_best() {
     };
     let reached = shares_of(&all.iter().map(near).collect::<Vec<f64>>());
     println!("{} shapes: {reached:.4?}", all.len());
-    assert!(reached.iter().zip([0.63, 0.87, 0.966]).all(|(reached, least)| *reached >= least), "{reached:.4?}");
+    assert!(reached.iter().zip([0.65, 0.90, 0.972]).all(|(reached, least)| *reached >= least), "{reached:.4?}");
 }
 
 /// What a model would lose on a shape if it chose among the tiles by chance, the likelier the less it estimates them to

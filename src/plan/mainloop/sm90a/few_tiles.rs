@@ -4,7 +4,8 @@
 //! columns. That needs no second kernel and no memory, unlike a split of K into a batch, so it pays for short launches.
 //!
 //! The estimate counts nanoseconds: what memory and the L2 cache deliver, what one multiprocessor takes in and multiplies, and
-//! how long blocks exchange sums. Its constants follow from times on an H200 (`docs/measurements/0082-one-wave.md`).
+//! how long blocks exchange sums. Its constants follow from times on an H200 (`docs/measurements/0082-one-wave.md`,
+//! `docs/measurements/0083-parts-of-lines.md`).
 
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, NANOSECONDS};
 use crate::plan::mainloop::sm90a::few_rows::{self, CLOCK, deep, high};
@@ -66,8 +67,10 @@ const L2: f64 = 18_200.0;
 /// Bytes a nanosecond that one multiprocessor takes in, and products.
 const TAKEN_IN: f64 = 115.0;
 const PRODUCTS: f64 = 3370.0;
-/// Nanoseconds of any launch.
-const LAUNCH: f64 = 400.0;
+/// Nanoseconds of any launch, and those that one has more if it fills the GPU: the next launch's blocks begin beside those of
+/// one that leaves half of the multiprocessors free.
+const LAUNCH: f64 = 100.0;
+const FULL: f64 = 600.0;
 /// The factor for blocks of a cluster that share what they fetch.
 const TIED: f64 = 1.11;
 /// Nanoseconds of the exchange of sums for each doubling of parts, and the bytes a nanosecond of received sums.
@@ -104,7 +107,9 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
     let together = [memory, from_l2, taken_in, products].map(|time| time.powi(4)).iter().sum::<f64>().powf(0.25);
     let tied = if parts == 1 && along_m * along_n > 1 { TIED } else { 1.0 };
     let epilogue = cost::epilogue(tile, inputs) * if cost::takes_turns(tile) { 1.0 } else { waves } / CLOCK;
+    let filled = (blocks / inputs.gpu.multiprocessors as f64).min(1.0);
+    let launch = LAUNCH + FULL * (2.0 * filled - 1.0).max(0.0);
     let come = ((parts - 1) * tile.bm * tile.bn * size_of::<f32>()) as f64;
     let exchange = EXCHANGE * (parts as f64).log2() + come / EXCHANGED;
-    (together * hurried(stages) * tied + epilogue + exchange + LAUNCH) / NANOSECONDS
+    (together * hurried(stages) * tied + epilogue + exchange + launch) / NANOSECONDS
 }
