@@ -127,7 +127,7 @@ model! {
     /// The same for every matrix that is written, which is written in parts of lines then.
     part_written: 57.0, 0.0, 0.0, 0.0;
     /// Factor for an epilogue that runs under the products of another tile.
-    under_products: 2.5, 2.5, 2.5, 2.5;
+    under_products: 3.2, 2.5, 2.5, 2.5;
     /// Cycles that each chunk of a matrix that is read adds there.
     read: 100.0, 100.0, 100.0, 100.0;
     /// Cycles until the results of an epilogue have left the buffers of the next epilogue's chunks.
