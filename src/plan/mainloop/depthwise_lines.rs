@@ -34,8 +34,8 @@ const NEXT_START: f64 = 140.0;
 const BYTES: f64 = 33.0;
 /// The most taps of windows under which memory is the limit.
 const SMALL: usize = 9;
-/// Of large problems: bytes that it moves in a cycle at a copy's speed, and how many bytes in the hands of all blocks the L2
-/// cache keeps until other bands have read them, all of them and none.
+/// For large problems: bytes that a multiprocessor moves in a cycle at a copy's speed. And bytes in the hands of all blocks,
+/// up to which the L2 cache keeps every line until the next band has read it, and from which it keeps none.
 const COPIED: f64 = 18.2;
 const KEPT: [f64; 2] = [35e6, 55e6];
 
@@ -289,7 +289,7 @@ fn takes_turns(of: &Copied<'_>) -> bool {
 
 /// Blocks that go through the tiles of a column: as many as there is room for.
 fn parts(tile: &Tile, [rows, columns]: [usize; 2], gpu: Gpu) -> usize {
-    (gpu.multiprocessors * tile.min_blocks / columns.max(1)).clamp(1, rows.max(1))
+    (gpu.multiprocessors.saturating_mul(tile.min_blocks) / columns.max(1)).clamp(1, rows.max(1))
 }
 
 impl Rules for DepthwiseLines {

@@ -67,8 +67,8 @@ const L2: f64 = 18_200.0;
 /// Bytes a nanosecond that one multiprocessor takes in, and products.
 const TAKEN_IN: f64 = 115.0;
 const PRODUCTS: f64 = 3370.0;
-/// Nanoseconds of any launch, and those that one has more if it fills the GPU: the next launch's blocks begin beside those of
-/// one that leaves half of the multiprocessors free.
+/// Nanoseconds of any launch, and what a launch on all multiprocessors takes beside them. The next launch's blocks begin beside
+/// those of a launch that leaves half of the multiprocessors free.
 const LAUNCH: f64 = 100.0;
 const FULL: f64 = 600.0;
 /// The factor for blocks of a cluster that share what they fetch.
