@@ -94,8 +94,8 @@ pub struct KernelPlan {
     /// Whether a launch may begin while the one before it in the stream still runs (programmatic stream serialisation).
     /// The kernel itself waits before it touches memory.
     pub programmatic: bool,
-    /// Whether runs of both operands begin at multiples of 128 bytes, as far as is known: lines of the L2 cache.
-    pub rows_begin_at_lines: bool,
+    /// Whether runs of each operand begin at multiples of 128 bytes, as far as is known: lines of the L2 cache.
+    pub rows_begin_at_lines: [bool; 2],
     /// Whether the kernel may read `a` and `b` before earlier launches are done.
     pub constant: [bool; 2],
     /// The weights of few rows, if the kernel prefetches their beginning into the L2 cache before earlier launches are

@@ -154,7 +154,7 @@ struct Seen {
     lockstep: bool,
     shifted_edges: bool,
     residues: bool,
-    rows_begin_at_lines: bool,
+    rows_begin_at_lines: [bool; 2],
 }
 
 impl Seen {
@@ -209,7 +209,7 @@ impl Seen {
         };
         let scores = PlannedScores::of(operation);
         let params = Params::of(operation, &arguments, &program, scores.as_ref(), lockstep, shifted_edges, rules.shares_sums());
-        let rows_begin_at_lines = (problem.begins[first] || copied[0]) && (problem.begins[second] || copied[1]);
+        let rows_begin_at_lines = [problem.begins[first] || copied[0], problem.begins[second] || copied[1]];
         Seen {
             mainloop,
             transposed,

@@ -27,8 +27,8 @@ pub(super) struct TileRequest<'r> {
     pub params: &'r Params,
     pub shape: Shape,
     pub alignment: [usize; 2],
-    /// Whether rows of both operands begin at multiples of 128 bytes, as far as is known.
-    pub rows_begin_at_lines: bool,
+    /// Whether rows of each operand begin at multiples of 128 bytes, as far as is known.
+    pub rows_begin_at_lines: [bool; 2],
     pub strip: usize,
     pub target: Target,
     pub gpu: Gpu,

@@ -213,8 +213,8 @@ pub(in crate::plan) struct CostInputs<'r> {
     pub shape: Shape,
     pub gpu: Gpu,
     pub fast_math: bool,
-    /// Whether runs of both operands begin at multiples of 128 bytes, as far as is known.
-    pub rows_begin_at_lines: bool,
+    /// Whether runs of each operand begin at multiples of 128 bytes, as far as is known.
+    pub rows_begin_at_lines: [bool; 2],
     /// Whether the kernel adds up the tensor cores' sums of a few K elements itself.
     pub promotes: bool,
 }
@@ -224,6 +224,11 @@ impl<'r> CostInputs<'r> {
         let &TileRequest { operation, program, argument_runs, shape, gpu, fast_math, rows_begin_at_lines, .. } = request;
         let promotes = request.promotes();
         CostInputs { operation, program, argument_runs, shape, gpu, fast_math, rows_begin_at_lines, promotes }
+    }
+
+    /// The model that is for them.
+    pub fn model(&self) -> &'static CostModel {
+        CostModel::of(self.gpu.model, self.rows_begin_at_lines == [true; 2])
     }
 }
 
@@ -297,14 +302,14 @@ fn of_tile(tile: &Tile, inputs: &CostInputs<'_>, model: &CostModel) -> Option<Cy
 
 /// Whether a tile's epilogue ends before the next tile's products do, so that the next epilogue may wait for it.
 pub(in crate::plan) fn hides(tile: &Tile, inputs: &CostInputs<'_>) -> bool {
-    let model = CostModel::of(inputs.gpu.model, inputs.rows_begin_at_lines);
+    let model = inputs.model();
     let Some(Cycles { product, epilogue, chunks, loads, .. }) = of_tile(tile, inputs, model) else { return false };
     model.under_products * (epilogue + model.read * loads * chunks) + model.handover < product
 }
 
 /// Cycles of a tile's epilogue.
 pub(in crate::plan) fn epilogue(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
-    let model = CostModel::of(inputs.gpu.model, inputs.rows_begin_at_lines);
+    let model = inputs.model();
     of_tile(tile, inputs, model).map_or(0.0, |cycles| cycles.epilogue)
 }
 

@@ -7,11 +7,12 @@
 //! columns of the tile: [`KernelPlan`](crate::plan::KernelPlan) plans both ways.
 //!
 //! The estimate counts nanoseconds. It combines memory reads, the input of a multiprocessor, and products; the longest
-//! of the three dominates. Its constants follow from times on an H200 (`docs/measurements/0044-few-rows.md`).
+//! of the three dominates. Its constants follow from times on an H200 (`docs/measurements/0044-few-rows.md`,
+//! `docs/measurements/0086-few-rows-across-lines.md`).
 
 use crate::dtype::DType;
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, NANOSECONDS};
-use crate::plan::mainloop::sm90a::smem::stage_bytes;
+use crate::plan::mainloop::sm90a::smem::{held_columns, stage_bytes};
 use crate::plan::{TMA_UNIT, Tile, TileShape};
 use crate::problem::{Layout, Operation, Shape};
 use crate::target::Target;
@@ -56,31 +57,46 @@ fn bytes_of_weights(shape: Shape, size: usize) -> usize {
 
 /// Bytes a nanosecond from memory; the factor for unequal work, for each whole share that the busiest multiprocessor
 /// has too much; and the factor for each further tile that reads the same weights.
-const MEMORY: f64 = 4650.0;
-const UNEQUAL: f64 = 0.19;
-const AGAIN: f64 = 0.16;
-/// Bytes a nanosecond that one multiprocessor takes in, and the factor for one consumer instead of two.
-const TAKEN_IN: f64 = 141.0;
-const SINGLE: f64 = 1.06;
+const MEMORY: f64 = 5300.0;
+const UNEQUAL: f64 = 0.32;
+const AGAIN: f64 = 0.55;
+/// The factor for what a block with one consumer instead of two takes in, and the part of the time that it takes in operands
+/// across lines if blocks leave half of the multiprocessors to the next launch.
+const SINGLE: f64 = 1.13;
+const HALF: f64 = 0.7;
 /// Multiply-adds a nanosecond of one multiprocessor beside so many copies.
-pub(super) const PRODUCTS: f64 = 3100.0;
-/// Nanoseconds of a launch; nanoseconds of the exchange of sums for each doubling of parts; and the bytes a nanosecond
-/// of received sums.
-pub(super) const LAUNCH: f64 = 1400.0;
-const EXCHANGE: f64 = 100.0;
-const EXCHANGED: f64 = 24.0;
+const PRODUCTS: f64 = 2560.0;
+/// Nanoseconds of any launch, and what a launch on all multiprocessors takes beside them. The next launch's blocks begin beside
+/// those of a launch that leaves half of the multiprocessors free.
+const LAUNCH: f64 = 450.0;
+const FULL: f64 = 810.0;
+/// Nanoseconds of the exchange of sums for each doubling of parts, and the bytes a nanosecond of received sums.
+const EXCHANGE: f64 = 20.0;
+const EXCHANGED: f64 = 27.0;
 /// Cycles a nanosecond, for epilogues.
 pub(super) const CLOCK: f64 = 1.75;
 /// Factor for tiles that reach beyond the rows, for the square of the share of their lines that does: copies of lines
 /// outside of the matrix are no faster than others.
-const PADDED: f64 = 2.0;
-/// Factors for blocks of a cluster that share what they fetch; for blocks with more than one tile; and for blocks with
-/// all of K whose tiles have this many rows of weights or more.
-const TIED: f64 = 1.12;
-const TURNS: f64 = 1.07;
-const TALL: (usize, f64) = (192, 1.09);
-/// Factor for stages of at most this many K elements with one consumer of 64 rows.
-const SHORT: (usize, f64) = (64, 1.015);
+const PADDED: f64 = 1.0;
+/// Nanoseconds, and a factor in one wave, for blocks of a cluster that share what they fetch. Factors for blocks with all of K
+/// that have more than one tile, and for those whose tiles have this many rows of weights or more.
+const TIED: (f64, f64) = (470.0, 1.125);
+const TURNS: f64 = 1.06;
+const TALL: (usize, f64) = (192, 1.05);
+
+/// Bytes a nanosecond that one multiprocessor takes in of an operand. A run of 128 bytes that begins inside a line of the
+/// cache comes from two lines.
+const fn taken_in(k_contiguous: bool, begins_at_lines: bool) -> f64 {
+    match (k_contiguous, begins_at_lines) {
+        (true, true) => 121.0,
+        (false, true) => 92.0,
+        (true, false) => 56.0,
+        (false, false) => 53.0,
+    }
+}
+
+/// The power of a sum of powers that is a smooth maximum.
+const SMOOTH: f64 = 4.4;
 
 /// Factor for the stages and bytes of a ring. A ring of few stages runs empty, which costs in proportion to the
 /// products' share of the memory time. A ring of few bytes keeps too few bytes in flight.
@@ -91,7 +107,7 @@ fn hurried(stages: usize, ring: usize, products: f64) -> f64 {
         4 => 0.02 * products.min(1.0),
         _ => 0.0,
     };
-    (1.0 + few) * (1.0 + 0.22 * (1.0 - ring as f64 / 190e3).max(0.0))
+    (1.0 + few) * (1.0 + 0.28 * (1.0 - ring as f64 / 200e3).max(0.0))
 }
 
 /// The tiles with the shortest estimates for a problem, as the kernel sees it. Each is tried with several lengths of a
@@ -139,15 +155,17 @@ fn upright(features: usize, rows: usize) -> Vec<Tile> {
     let widths = [(1, 0), (2, 96), (3, 128)].into_iter().filter(|(_, beyond)| rows > *beyond);
     let widths: Vec<usize> = widths.map(|(share, _)| width(rows.div_ceil(share))).collect();
     let whole = heights.clone().flat_map(|height| widths.iter().map(move |width| high(height, *width)));
-    // Two halves of the rows share the weights.
-    let halves = |height| (rows > 96).then(|| high(height, width(rows.div_ceil(2))).clustered(1, 2));
+    // Two halves of the rows share the weights, as those across lines gain from.
+    let halves = |height| (rows > 8).then(|| high(height, width(rows.div_ceil(2))).clustered(1, 2));
     // Every block must finish at least eight columns.
     let parts = |height| [2, 4].map(|parts| high(height, rows.next_multiple_of(8 * parts)).in_parts(parts));
-    whole.chain(heights.clone().filter_map(halves)).chain(heights.clone().flat_map(parts)).collect()
+    // Two tiles share the few rows.
+    let pairs = heights.clone().flat_map(|height| widths.iter().map(move |width| high(height, *width).clustered(2, 1)));
+    whole.chain(heights.clone().filter_map(halves)).chain(heights.clone().flat_map(parts)).chain(pairs).collect()
 }
 
 /// The few rows are the rows of the tile, and the weights its columns: as many as make one equal wave, or two or three
-/// waves, or one wave of blocks that share K in clusters of two.
+/// waves, or one wave of blocks that share K in clusters of two or four. Two tiles may share the few rows.
 fn lying(rows: usize, features: usize, multiprocessors: usize) -> Vec<Tile> {
     let of = |height: usize, waves: usize, parts: usize| {
         let across = (multiprocessors.saturating_mul(waves) / parts / rows.div_ceil(height)).max(1);
@@ -155,7 +173,11 @@ fn lying(rows: usize, features: usize, multiprocessors: usize) -> Vec<Tile> {
         (16..=256).contains(&columns).then(|| high(height, columns).in_parts(parts))
     };
     let heights = HEIGHTS.into_iter().filter(|height| *height <= rows.next_multiple_of(64));
-    heights.flat_map(|height| [(1, 1), (2, 1), (3, 1), (1, 2)].map(|(waves, parts)| of(height, waves, parts))).flatten().collect()
+    let whole =
+        heights.flat_map(|height| [(1, 1), (2, 1), (3, 1), (1, 2), (1, 4)].map(|(waves, parts)| of(height, waves, parts)));
+    let whole: Vec<Tile> = whole.flatten().collect();
+    let pairs = whole.clone().into_iter().filter(|tile| tile.parts() == 1).map(|tile| tile.clustered(1, 2));
+    whole.into_iter().chain(pairs).collect()
 }
 
 /// The estimated time of a tile, in the unit of [`cost::estimate`].
@@ -180,27 +202,35 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
     // Blocks of a cluster get half of what they share from each other.
     let [shared_m, shared_n] = if parts > 1 { [1, 1] } else { [along_m, along_n] };
     let columns = tile.multiplied_columns() as f64;
-    let lines = tile.bm as f64 / shared_n as f64 + columns / shared_m as f64;
-    let alone = if consumers == 1 { SINGLE } else { 1.0 };
-    let taken_in = waves * lines * terms * size * alone / TAKEN_IN;
-    let products = waves * tile.bm as f64 * columns * terms / PRODUCTS;
-    let together = (memory.powi(3) + taken_in.powi(3) + products.powi(3)).cbrt();
+    let held = [tile.bm, held_columns(tile, inputs.operation)];
+    let (at_lines, contiguous) = (inputs.rows_begin_at_lines, inputs.operation.k_contiguous());
+    let lines = |i: usize, shared: usize| held[i] as f64 / shared as f64 / taken_in(contiguous[i], at_lines[i]);
+    let blocks = clusters.saturating_mul(along_m * along_n);
+    let filled = (blocks as f64 / inputs.gpu.multiprocessors as f64).min(1.0);
+    let overlaps = filled <= 0.5 && at_lines != [true; 2];
+    let slower = [(consumers == 1, SINGLE), (overlaps, HALF)];
+    let taken_in = waves * (lines(0, shared_n) + lines(1, shared_m)) * terms * size * of_those(slower);
+    let products = waves * tile.bm as f64 * columns * terms / PRODUCTS * of_those([(overlaps, HALF)]);
+    let together = [memory, taken_in, products].map(|time| time.powf(SMOOTH)).iter().sum::<f64>().powf(1.0 / SMOOTH);
     let ring = stages * stage_bytes(tile, inputs.operation, bk);
-    // Multicast ties rings to the slowest block. That pays only if blocks have several tiles.
-    let slower = [
-        (parts == 1 && along_m * along_n > 1 && waves < 2.0, TIED),
-        (upright && parts == 1 && tile.bm >= TALL.0, TALL.1),
-        (waves > 1.0, TURNS),
-        (tile.bm == 64 && bk <= SHORT.0, SHORT.1),
-    ];
-    let slower: f64 = slower.into_iter().filter(|(is, _)| *is).map(|(_, factor)| factor).product();
+    // Multicast ties rings to the slowest block.
+    let tied = parts == 1 && along_m * along_n > 1;
+    let slower =
+        [(tied && waves < 2.0, TIED.1), (upright && parts == 1 && tile.bm >= TALL.0, TALL.1), (parts == 1 && waves > 1.0, TURNS)];
     let beyond = if upright { along * tile.bn * along_n } else { across * tile.bm * along_m } - rows;
     let part = beyond as f64 / readers as f64 / (tile.bm as f64 + columns);
     let padded = 1.0 + PADDED * part * part;
     let epilogue = cost::epilogue(tile, inputs) * if cost::takes_turns(tile) { 1.0 } else { waves } / CLOCK;
     let come = ((parts - 1) * tile.bm * tile.bn * size_of::<f32>()) as f64;
-    let exchange = EXCHANGE * (parts as f64).log2() + come / EXCHANGED;
-    (together * hurried(stages, ring, products / memory) * slower * padded + epilogue + exchange + LAUNCH) / NANOSECONDS
+    let exchange = EXCHANGE * (parts as f64).log2() + come / EXCHANGED + if tied { TIED.0 } else { 0.0 };
+    let launch = LAUNCH + FULL * (2.0 * filled - 1.0).max(0.0);
+    let streamed = together * hurried(stages, ring, products / memory) * of_those(slower) * padded;
+    (streamed + epilogue + exchange + launch) / NANOSECONDS
+}
+
+/// The product of the factors that apply.
+fn of_those<const N: usize>(factors: [(bool, f64); N]) -> f64 {
+    factors.into_iter().filter(|(applies, _)| *applies).map(|(_, factor)| factor).product()
 }
 
 /// Whether Hopper's narrow tiles read the larger operand as fast as `gemv`. They do if they need no copies, except for

@@ -1,6 +1,6 @@
 //! `sm90a`: Hopper's tensor cores through `wgmma`, fed by TMA (`templates/mainloop/sm90a/`).
 
-use super::cost::{self, CostInputs, CostModel};
+use super::cost::{self, CostInputs};
 use super::staging::{MOST_CHUNK, Staging};
 use super::{few_rows, few_tiles, l2};
 use crate::check::Checked;
@@ -161,11 +161,11 @@ impl Rules for Sm90a {
     }
 
     fn estimate(&self, tile: &Tile, request: &TileRequest<'_>) -> f64 {
-        let (inputs, model) = (CostInputs::of(request), CostModel::of(request.gpu.model, request.rows_begin_at_lines));
+        let inputs = CostInputs::of(request);
         match (self.has_few_rows(request), self.has_few_tiles(request)) {
             (true, _) => few_rows::estimate(tile, &inputs),
             (_, true) => few_tiles::estimate(tile, &inputs),
-            _ => cost::estimate(tile, &inputs, model),
+            _ => cost::estimate(tile, &inputs, inputs.model()),
         }
     }
 

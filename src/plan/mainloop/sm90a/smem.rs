@@ -8,14 +8,14 @@ use serde::Serialize;
 
 /// Bytes of a stage of the mainloop's ring.
 pub(in crate::plan) fn stage_bytes(tile: &Tile, operation: Operation, bk: usize) -> usize {
-    let b_columns = match operation {
-        // If N is contiguous, B comes in panels of 64 columns.
-        _ if operation.layout().is_some_and(|layout| layout.b() == Order::RowMajor) => {
-            tile.multiplied_columns().next_multiple_of(64)
-        }
-        _ => tile.multiplied_columns(),
-    };
-    (tile.bm + b_columns) * bk * operation.dtype().size()
+    (tile.bm + held_columns(tile, operation)) * bk * operation.dtype().size()
+}
+
+/// Columns of B in a stage: those of the tile, and up to a panel of 64 if N is contiguous.
+pub(super) fn held_columns(tile: &Tile, operation: Operation) -> usize {
+    let columns = tile.multiplied_columns();
+    let by_panels = operation.layout().is_some_and(|layout| layout.b() == Order::RowMajor);
+    if by_panels { columns.next_multiple_of(64) } else { columns }
 }
 
 /// Columns of a tile that share a scale, if a block of scales has more than one.
