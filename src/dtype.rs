@@ -191,6 +191,7 @@ impl DType {
     pub(crate) const fn instruction(self) -> &'static str {
         match self {
             DType::I8 => "s8",
+            DType::F32 => "tf32",
             other => other.name(),
         }
     }
@@ -224,6 +225,11 @@ impl DType {
     /// Whether tensor cores sum its products with fewer bits than `f32` has.
     pub(crate) const fn sums_coarsely(self) -> bool {
         matches!(self, DType::E4M3 | DType::E5M2)
+    }
+
+    /// Whether Hopper's tensor cores read it only where K is contiguous: what has 16 bits they transpose.
+    pub(crate) const fn lies_along_k(self) -> bool {
+        self.size() != 2
     }
 
     /// The default format of gradients of such elements: eight bits are not enough for sums.

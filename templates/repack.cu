@@ -35,12 +35,12 @@ struct Params {
 {% endif -%}
 
 {% include "prelude/shift.cuh" %}
-{% if transposes %}// Operands with K strided, as lines of K: a block transposes a piece of TILE by TILE bytes.
-constexpr int TILE = {{ tile }}, UNITS_OF_TILE = TILE / UNIT;
+{% if transposes %}// Operands with K strided, as lines of K: a block transposes a piece of TILE by TILE elements.
+constexpr int TILE = {{ tile }}, UNITS_OF_TILE = TILE / ELEMENTS;   // of a row
 constexpr bool TRANSPOSED[2] = { {{ transposed_a }}, {{ transposed_b }}};
-static_assert(sizeof(Element) == 1 && THREADS == TILE * UNITS_OF_TILE, "a thread has one unit of the transposed piece");
+static_assert(TILE * UNITS_OF_TILE % THREADS == 0, "threads have equally many units of the transposed piece");
 DEVICE void transpose(const Operand& o, u64 block) {
-    __shared__ Element piece[TILE][TILE + 4];
+    __shared__ Element piece[TILE][TILE + 4 / sizeof(Element)];
     const u32 across = u32(o.length - 1) / TILE + 1, down = u32(o.rows - 1) / TILE + 1;
     const u64 entry = block / (u64(across) * down), inside = block % (u64(across) * down);
     const int first = int(inside % across) * TILE, line = int(inside / across) * TILE, element = threadIdx.x % TILE;
@@ -49,11 +49,16 @@ DEVICE void transpose(const Operand& o, u64 block) {
     for (int i = threadIdx.x / TILE; i < TILE; i += THREADS / TILE)
         piece[i][element] = line + i < o.rows && first + element < o.length ? from[i * o.ld] : Element{};
     __syncthreads();
-    const int row = threadIdx.x / UNITS_OF_TILE, unit = threadIdx.x % UNITS_OF_TILE, to = line / UNIT + unit;
-    Raw<Element, UNIT> turned;
 #pragma unroll
-    for (int i = 0; i < UNIT; ++i) turned.elements[i] = piece[unit * UNIT + i][row];
-    if (first + row < o.length && to < o.units) o.to[entry * o.entry_units + u64(first + row) * o.units + to] = turned.words[0];
+    for (int i = 0; i < TILE * UNITS_OF_TILE / THREADS; ++i) {
+        const int at = threadIdx.x + i * THREADS, row = at / UNITS_OF_TILE, unit = at % UNITS_OF_TILE;
+        const int to = line / ELEMENTS + unit;
+        Raw<Element, ELEMENTS> turned;
+#pragma unroll
+        for (int j = 0; j < ELEMENTS; ++j) turned.elements[j] = piece[unit * ELEMENTS + j][row];
+        if (first + row < o.length && to < o.units)
+            o.to[entry * o.entry_units + u64(first + row) * o.units + to] = turned.words[0];
+    }
 }
 
 {% endif -%}

@@ -1044,6 +1044,40 @@ fn products_of_eight_bits() {
     run(&jobs);
 }
 
+/// The same of tf32, with matrices of 32 bits that are read and written.
+#[test]
+fn products_of_tf32() {
+    let turned = Epilogue::build(|e| {
+        let z = e.acc() * e.load("scale", F32.over(M)) + e.load("c", F32);
+        e.store("d", z.relu(), F32.column_major());
+        e.store("half", z, F16);
+        e.reduce("sums", z, Monoid::Sum, F32.over(N));
+    });
+    let mut jobs = Vec::new();
+    let bias = recipes::bias_activation(F32, F32, |z| z.relu());
+    for (name, epilogue) in [("identity", recipes::identity(F32)), ("bias", bias), ("turned", turned)] {
+        let epilogue = epilogue.unwrap();
+        for (i, layout) in Layout::ALL.into_iter().enumerate() {
+            let gemm = Gemm::new(F32, layout, &epilogue).tf32(true).mainloop(Mainloop::Sm90a);
+            let shape = [ALIGNED, ODD, Shape::new(16, 4096, 4096), Shape::new(300, 200, 100)][i];
+            jobs.push(job(format!("{name} of tf32, {layout}"), gemm, shape, Target::SM_90A));
+        }
+        let gemm = Gemm::new(F32, TN, &epilogue).tf32(true);
+        let plan = gemm.kernel_plan(Target::SM_90A, 132, ALIGNED).unwrap();
+        let mut kinds = Vec::new();
+        for (tile, _) in plan.choice.candidates() {
+            let TileShape::Sm90a { consumers, schedule, cluster, .. } = tile.shape else { panic!("{tile}") };
+            let kind = (tile.bm, consumers, schedule, cluster);
+            // A heavy epilogue spills in 192 rows of ping-pong, which a caller who names the tile gets.
+            if !kinds.contains(&kind) && (name != "turned" || tile.bm != 192) {
+                kinds.push(kind);
+                jobs.push(job(format!("{name} of tf32, {tile}"), gemm.clone().tile(tile), ALIGNED, Target::SM_90A));
+            }
+        }
+    }
+    run(&jobs);
+}
+
 /// Softmax and norms with their derivatives, over rows that a warp holds, a block holds, and nobody holds; and behind products.
 #[test]
 fn rows_that_are_reduced_first() {

@@ -4,7 +4,7 @@
 //! entries. On an H200 boxes of all of these read the right elements.
 
 use crate::dtype::DType;
-use crate::plan::{Swizzle, TMA_UNIT, TensorMap, corners};
+use crate::plan::{MapSource, Swizzle, TMA_UNIT, TensorMap, corners};
 use crate::problem::{Convolution, Patches, Windows};
 use cudarc::driver::DriverError;
 use cudarc::driver::sys::{
@@ -161,7 +161,13 @@ fn element(map: &TensorMap) -> CUtensorMapDataType {
     match map.dtype {
         DType::F16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
         DType::BF16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-        DType::F32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+        // Tensor cores multiply it as tf32. They would cut off the bits that such maps round, to nearest even.
+        DType::F32 => match map.source {
+            MapSource::Operand(_) | MapSource::Patches | MapSource::Filters => {
+                CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
+            }
+            MapSource::Argument(_) => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+        },
         DType::F64 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
         DType::I32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_INT32,
         // Numbers of up to eight bits, and bits, are moved as bytes.

@@ -19,6 +19,8 @@ pub(super) struct Operands {
     instruction_b: &'static str,
     /// Whether operands of eight bits are multiplied.
     eight_bits_multiplied: bool,
+    /// Whether Hopper's tensor cores read them with K contiguous only.
+    lies_along_k: bool,
     /// Terms of K in 128 bytes.
     panel_terms: usize,
     /// Whether short sums are added up outside of the tensor cores.
@@ -75,6 +77,7 @@ impl Operands {
             instruction_a: a.instruction(),
             instruction_b: b.instruction(),
             eight_bits_multiplied: plan.operation.multiplies() && a.is_eight_bits(),
+            lies_along_k: a.lies_along_k(),
             panel_terms: panel_terms(a),
             promotes: plan.promotes,
             integers,

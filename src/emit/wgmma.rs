@@ -11,6 +11,8 @@ pub(super) struct Wgmma {
     registers: usize,
     dtype: &'static str,
     dtype_b: &'static str,
+    /// K elements: 32 bytes of them.
+    terms: usize,
     list: String,
     outputs: String,
 }
@@ -21,7 +23,7 @@ impl Wgmma {
         let Accumulators { n, registers, list, outputs } =
             Accumulators::of(plan.tile.multiplied_columns(), if integers { "\"+r\"(d[" } else { "\"+f\"(d[" }, push_number);
         let [dtype, dtype_b] = plan.operation.dtypes().map(DType::instruction);
-        Wgmma { n, registers, dtype, dtype_b, list, outputs }
+        Wgmma { n, registers, dtype, dtype_b, terms: 32 / plan.operation.dtype().size(), list, outputs }
     }
 }
 

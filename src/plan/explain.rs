@@ -73,8 +73,9 @@ impl KernelPlan {
             if !names.is_empty() {
                 let _ = writeln!(
                     out,
-                    "transposes    {}: wgmma reads eight bits with K contiguous; such an operand needs no copy",
+                    "transposes    {}: wgmma reads {} with K contiguous; such an operand needs no copy",
                     names.join(" and "),
+                    if repack.dtype.is_eight_bits() { "eight bits" } else { "tf32" },
                 );
             }
         }

@@ -125,11 +125,11 @@ template <int REGISTERS> DEVICE void setmaxnreg_inc() { asm volatile("setmaxnreg
 template <int REGISTERS> DEVICE void setmaxnreg_dec() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS)); }
 
 {% include "prelude/wgmma.cuh" %}{# -#}
-{% if eight_bits_multiplied %}// d = a * b + (keep ? d : 0) for 64 x {{ wgmma.n }} of d and 32 of K. In lane l of warp w,
+{% if lies_along_k %}// d = a * b + (keep ? d : 0) for 64 x {{ wgmma.n }} of d and {{ wgmma.terms }} of K. In lane l of warp w,
 // d[4g + 2h + e] is row 16w + l / 4 + 8h, column 8g + l % 4 * 2 + e.
 DEVICE void wgmma_mma({{ accumulator }} (&d)[{{ wgmma.registers }}], u64 a, u64 b, bool keep) {
     asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %{{ wgmma.registers + 2 }}, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n{{ wgmma.n }}k32.{% if integers %}s32{% else %}f32{% endif %}"
+                 "wgmma.mma_async.sync.aligned.m64n{{ wgmma.n }}k{{ wgmma.terms }}.{% if integers %}s32{% else %}f32{% endif %}"
                  ".{{ wgmma.dtype }}.{{ wgmma.dtype_b }} {{ wgmma.list }}, "
                  "%{{ wgmma.registers }}, %{{ wgmma.registers + 1 }}, keep{% if not integers %}, 1, 1{% endif %};\n}"
                  : {{ wgmma.outputs }}

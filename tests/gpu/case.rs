@@ -183,7 +183,8 @@ impl Case {
                 got
             }
         };
-        let tf32 = plan.mainloop() == Mainloop::Sm80 && ["a", "b"].iter().any(|name| self.fills.contains_key(*name));
+        let rounds = matches!(plan.mainloop(), Mainloop::Sm80 | Mainloop::Sm90a);
+        let tf32 = rounds && ["a", "b"].iter().any(|name| self.fills.contains_key(*name));
         let double = self.gemm.operation().accumulator() == ValueType::F64;
         let coarse = plan.product().operation.dtype().size() == 1 && plan.mainloop() == Mainloop::Sm90a;
         // Copies of scaled weights are rounded to 16 bits.

@@ -52,6 +52,7 @@ mod scores;
 mod shapes;
 mod split;
 mod strides;
+mod tf32;
 mod tiles;
 mod verdict;
 

@@ -88,6 +88,7 @@ products! {
     sm80_f16 F16 Sm80 F16;
     sm80_bf16 BF16 Sm80 BF16;
     sm80_tf32 F32 Sm80 F32;
+    sm90a_tf32 F32 Sm90a F32;
     simt_f32 F32 Simt F32;
     simt_f16 F16 Simt F32;
     simt_bf16 BF16 Simt F16;
@@ -150,7 +151,7 @@ fn deep_sums_stay_within_their_bound() {
 fn tf32_rounds_its_operands() {
     let full = |rng: &mut crate::layout::Rng, _| rng.unit();
     for layout in Layout::ALL {
-        let gemm = Gemm::new(F32, layout, &recipes::identity(F32).unwrap()).tf32(true);
+        let gemm = Gemm::new(F32, layout, &recipes::identity(F32).unwrap()).tf32(true).mainloop(Mainloop::Sm80);
         Case::new(&gemm, Shape::new(130, 140, 200)).fill("a", full).fill("b", full).run();
         // Three quarters of the way to the next number of tf32: cut off, both operands would be further away than rounded.
         let high = |_: &mut crate::layout::Rng, _| 1.0 + 0.75 / 1024.0;

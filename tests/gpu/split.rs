@@ -41,7 +41,10 @@ fn every_layout_format_and_mainloop() {
                 cases.push(Case::new(&gemm, Shape::new(m, n, K)));
             }
         }
-        cases.push(Case::new(&Gemm::new(F32, layout, &residual(F32)).tf32(true).split_k(4), Shape::new(260, 136, K)));
+        for mainloop in [Mainloop::Sm80, Mainloop::Sm90a] {
+            let gemm = Gemm::new(F32, layout, &residual(F32)).tf32(true).mainloop(mainloop).split_k(4);
+            cases.push(Case::new(&gemm, Shape::new(260, 136, K)));
+        }
     }
     run_all(&cases);
 }

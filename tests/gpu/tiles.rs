@@ -84,6 +84,6 @@ fn the_choice_covers_every_mainloop() {
         |gemm: &Gemm| gemm.kernel_plan(postlude::target::Target::SM_90A, 132, Shape::new(512, 512, 512)).unwrap().tile.mainloop();
     assert_eq!(chosen(&Gemm::new(F16, TN, &epilogue)), Mainloop::Sm90a);
     assert_eq!(chosen(&Gemm::new(F32, TN, &epilogue)), Mainloop::Simt);
-    assert_eq!(chosen(&Gemm::new(F32, TN, &epilogue).tf32(true)), Mainloop::Sm80);
+    assert_eq!(chosen(&Gemm::new(F32, TN, &epilogue).tf32(true)), Mainloop::Sm90a);
     assert_eq!(chosen(&Gemm::pointwise(F16, Order::RowMajor, &epilogue)), Mainloop::Pointwise);
 }

@@ -12,7 +12,8 @@ fn formats_and_target_decide_the_mainloop() {
     assert_eq!(chosen(&half.clone().mainloop(Mainloop::Simt), Target::SM_90A), Mainloop::Simt);
     let single = Gemm::new(F32, TN, &bias_relu(F32));
     assert_eq!(chosen(&single, Target::SM_90A), Mainloop::Simt);
-    assert_eq!(chosen(&single.clone().tf32(true), Target::SM_90A), Mainloop::Sm80);
+    assert_eq!(chosen(&single.clone().tf32(true), Target::SM_90A), Mainloop::Sm90a);
+    assert_eq!(chosen(&single.clone().tf32(true), Target::SM_90), Mainloop::Sm80);
     assert_eq!(chosen(&single.tf32(true), Target::SM_75), Mainloop::Simt);
 }
 
@@ -110,6 +111,37 @@ fn what_multiplies_eight_bits_and_why() {
         assert_eq!(promoted, dtype == E4M3);
         assert!(!explained(&gemm(TN).fast_accumulation(true), Target::SM_90A).contains("accumulates   in f32"));
     }
+}
+
+#[test]
+fn what_multiplies_tf32_and_why() {
+    let large = Shape::new(2048, 2048, 2048);
+    let plan = |epilogue: &Epilogue, layout: Layout, problem: Problem| {
+        Gemm::new(F32, layout, epilogue).tf32(true).kernel_plan(Target::SM_90A, 132, problem).unwrap()
+    };
+    let identity = identity_of(F32);
+    for layout in Layout::ALL {
+        let plan = plan(&identity, layout, large.into());
+        assert_eq!(plan.mainloop(), Mainloop::Sm90a, "{}", plan.explain());
+        let repack = plan.repack.map(|repack| (repack.operands, repack.transposed));
+        let turned = [layout.a() == Order::ColumnMajor, layout.b() == Order::RowMajor];
+        assert_eq!(repack, (layout != TN).then_some((turned, turned)));
+    }
+    let explained = plan(&identity, NN, large.into()).explain();
+    assert!(explained.contains("transposes    a: wgmma reads tf32 with K contiguous"), "{explained}");
+    // Copies of wide operands behind few rows with a short K take longer than the products.
+    let few = plan(&identity, TT, Shape::new(32, 8192, 256).into());
+    assert_eq!(few.mainloop(), Mainloop::Sm80);
+    assert!(few.explain().contains("wgmma reads tf32 with K contiguous: copies would take longer"), "{}", few.explain());
+    let rows = plan(&identity, TN, Problem::from(large).align("a", 4));
+    assert_eq!(rows.repack.map(|repack| (repack.operands, repack.transposed)), Some(([true, false], [false; 2])));
+    let summed = Epilogue::build(|e| {
+        e.store("d", e.acc(), F32);
+        e.reduce("sums", e.b(), Monoid::Sum, F32.over(N));
+    });
+    let summed = plan(&summed.unwrap(), TN, large.into());
+    assert_eq!(summed.mainloop(), Mainloop::Sm80);
+    assert!(summed.explain().contains("operands arrive rounded to tf32, and the epilogue sums one"), "{}", summed.explain());
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl Repack {
     pub(in crate::plan) fn transposes(mainloop: Mainloop, operation: Operation) -> [bool; 2] {
         match operation {
             Operation::Product { a, layout, .. }
-                if mainloop.rules().is_staged() && a.is_eight_bits() && operation.widened().is_none() =>
+                if mainloop.rules().is_staged() && a.lies_along_k() && operation.widened().is_none() =>
             {
                 [layout.a() == Order::ColumnMajor, layout.b() == Order::RowMajor]
             }
@@ -99,16 +99,20 @@ impl Repack {
     }
 
     /// Whether copying pays: compares what the product gains over the mainloop that reads operands as they lie with
-    /// what the copies take. That mainloop copies 8, 4 or 2 bytes at a time, and loses a number of seconds for each
-    /// operation. With 2 bytes, which `cp.async` cannot copy, it also loses time for each K element. Measured on an
-    /// H200 (`docs/measurements/0040-unaligned-operands.md`).
-    pub(in crate::plan) fn pays(shape: Shape, size: usize, alignment: [usize; 2]) -> bool {
+    /// what the copies of some operands take. That mainloop copies 8, 4 or 2 bytes at a time, and loses a number of seconds
+    /// for each operation. With 2 bytes, which `cp.async` cannot copy, it also loses time for each K element. With tf32 it
+    /// loses both at any alignment. Measured on an H200 (`docs/measurements/0040-unaligned-operands.md`,
+    /// `docs/measurements/0085-tf32-through-wgmma.md`).
+    pub(in crate::plan) fn pays(shape: Shape, size: usize, alignment: [usize; 2], copied: [bool; 2]) -> bool {
         let [m, n, k, batch] = [shape.m, shape.n, shape.k, shape.batch].map(|x| x as f64);
-        let copied = |extent: f64, alignment: usize| if alignment < TMA_UNIT { extent * k } else { 0.0 };
-        let bytes = 2.0 * size as f64 * batch * (copied(m, alignment[0]) + copied(n, alignment[1]));
-        let (each_operation, each_term) = match alignment[0].min(alignment[1]) {
-            8 => (1.07e-15, 0.0),
-            4 => (3.0e-15, 0.0),
+        let elements = |copied: bool, extent: f64| if copied { extent * k } else { 0.0 };
+        let bytes = 2.0 * size as f64 * batch * (elements(copied[0], m) + elements(copied[1], n));
+        let (each_operation, each_term) = match (size, alignment[0].min(alignment[1])) {
+            (4, 16) => (3.0e-15, 11e-9),
+            (4, 8) => (3.3e-15, 11e-9),
+            (4, _) => (5.1e-15, 11e-9),
+            (_, 8) => (1.07e-15, 0.0),
+            (_, 4) => (3.0e-15, 0.0),
             _ => (6.0e-15, 25e-9),
         };
         2.0 * m * n * k * batch * each_operation + k * each_term > LAUNCH + bytes / BANDWIDTH

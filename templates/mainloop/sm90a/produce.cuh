@@ -52,7 +52,8 @@ DEVICE void prefetch_weights(const Params& p, const Tiles& tiles) {
     for (u32 block = beside; block < ahead; block += readers)
 #pragma unroll
         for (int panel = 0; panel < PANELS; ++panel)
-            each_box<IS_A>(tiles, 0, ({% if splits_k %}first + {% endif %}block) * BK + panel * 64, [&](u32, int x, int y) {
+            each_box<IS_A>(tiles, 0, ({% if splits_k %}first + {% endif %}block) * BK + panel * {{ panel_terms }}, {# -#}
+                           [&](u32, int x, int y) {
                 tma_prefetch_l2(IS_A ? p.map0 : p.map1, x, y, tiles.tile.batch);
             });
 }

@@ -181,8 +181,8 @@ model! {
     written_to_shared: 5.0, 0.0, 0.52, 0.0;
 }
 
-/// Bytes of K that a multiprocessor's tensor cores multiply and add in a cycle: 2048 elements of 16 bits, 4096 of
-/// eight.
+/// Bytes of K that a multiprocessor's tensor cores multiply and add in a cycle: 1024 elements of tf32, 2048 of 16 bits,
+/// 4096 of eight.
 const MULTIPLY_ADDS: f64 = 4096.0;
 /// Products whose sums are promoted: the factor of their time, the cycles that a consumer waits for the last sums of a panel
 /// before it can add them, and the most accumulators of a thread that holds them twice.

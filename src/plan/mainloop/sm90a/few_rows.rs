@@ -64,7 +64,7 @@ const AGAIN: f64 = 0.55;
 /// across lines if blocks leave half of the multiprocessors to the next launch.
 const SINGLE: f64 = 1.13;
 const HALF: f64 = 0.7;
-/// Multiply-adds a nanosecond of one multiprocessor beside so many copies.
+/// Multiply-adds a nanosecond of one multiprocessor beside so many copies, of 16 bits; half as many of tf32.
 const PRODUCTS: f64 = 2560.0;
 /// Nanoseconds of any launch, and what a launch on all multiprocessors takes beside them. The next launch's blocks begin beside
 /// those of a launch that leaves half of the multiprocessors free.
@@ -210,7 +210,8 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
     let overlaps = filled <= 0.5 && at_lines != [true; 2];
     let slower = [(consumers == 1, SINGLE), (overlaps, HALF)];
     let taken_in = waves * (lines(0, shared_n) + lines(1, shared_m)) * terms * size * of_those(slower);
-    let products = waves * tile.bm as f64 * columns * terms / PRODUCTS * of_those([(overlaps, HALF)]);
+    let slower = [(size > 2.0, size / 2.0), (overlaps, HALF)];
+    let products = waves * tile.bm as f64 * columns * terms / PRODUCTS * of_those(slower);
     let together = [memory, taken_in, products].map(|time| time.powf(SMOOTH)).iter().sum::<f64>().powf(1.0 / SMOOTH);
     let ring = stages * stage_bytes(tile, inputs.operation, bk);
     // Multicast ties rings to the slowest block.

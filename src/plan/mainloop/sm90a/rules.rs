@@ -108,18 +108,13 @@ impl Rules for Sm90a {
     fn why_not(&self, asked: &Asked<'_>) -> Option<String> {
         let Asked { operation, shape, alignment, target, epilogue, forced, .. } = *asked;
         let size = operation.dtype().size();
-        if !forced
-            && target.has_wgmma()
-            && alignment.iter().any(|bytes| *bytes < TMA_UNIT)
-            && Repack::transposes(Mainloop::Sm90a, operation) == [false; 2]
-            && operation.patches().is_none()
-            && operation.widened().is_none()
-            && !Repack::pays(shape, size, alignment)
-        {
+        if !forced && target.has_wgmma() && !pays_copies(asked) {
             let [a, b] = alignment;
-            return Some(format!(
-                "TMA wants operands aligned to {TMA_UNIT} bytes, a has {a} and b {b}: copies would take longer"
-            ));
+            return Some(if alignment.iter().any(|bytes| *bytes < TMA_UNIT) {
+                format!("TMA wants operands aligned to {TMA_UNIT} bytes, a has {a} and b {b}: copies would take longer")
+            } else {
+                "wgmma reads tf32 with K contiguous: copies would take longer".into()
+            });
         }
         if let Some(of) = operation.patches().filter(|_| target.has_wgmma()) {
             if !forced && patches::padded_terms(&of, size, shape) > 2 * shape.k {
@@ -143,6 +138,7 @@ impl Rules for Sm90a {
             DType::F16 | DType::BF16 | DType::E4M3 | DType::E5M2 | DType::I8 | DType::U8 => {
                 double(epilogue).map(|value| format!("its epilogues have no f64 values, and {value} is one: sm80 has them"))
             }
+            DType::F32 => without_tf32(asked),
             other => Some(format!("operands of {other} have no tensor-core form here")),
         }
     }
@@ -234,11 +230,11 @@ impl Rules for Sm90a {
             ),
             (tile.multiplied() <= 200, "a thread holds at most 200 accumulators"),
             (bk > 0 && (bk * a.size()).is_multiple_of(128), "K comes by 128 bytes"),
-            (!a.is_eight_bits() || layout == Layout::TN, "operands of eight bits lie with K contiguous"),
+            (!a.lies_along_k() || layout == Layout::TN, "operands of eight bits and of tf32 lie with K contiguous"),
             (splits_k || matches!(cluster, [1, 1] | [2, 1] | [1, 2]), "a cluster is one block or two"),
             (!splits_k || matches!(cluster, [1, 2 | 3 | 4 | 8]), "two, three, four or eight blocks along N share K"),
             (!splits_k || !ping_pong, "blocks that share K have consumers that share the tile"),
-            (!splits_k || !a.is_eight_bits(), "blocks share K of 16-bit operands"),
+            (!splits_k || a.size() == 2, "blocks share K of 16-bit operands"),
             (
                 splits_k
                     || halves(bm, layout.a() == Order::RowMajor, cluster[1])
@@ -399,6 +395,35 @@ impl Sm90a {
     fn has_few_tiles(&self, request: &TileRequest<'_>) -> bool {
         few_tiles::applies(request.operation, request.shape, request.gpu)
     }
+}
+
+/// Whether the copies pay that the operands of a product need, if any, where another mainloop needs none.
+fn pays_copies(asked: &Asked<'_>) -> bool {
+    let Asked { operation, shape, alignment, preferences, .. } = *asked;
+    let (dtype, transposed) = (operation.dtype(), Repack::transposes(Mainloop::Sm90a, operation));
+    // Other tensor-core mainloops transpose no operands of eight bits either, and multiply no `f32` in full precision.
+    let is_alone = match dtype {
+        DType::F32 => !preferences.tf32,
+        _ => transposed != [false; 2],
+    };
+    let copied = [0, 1].map(|i| alignment[i] < TMA_UNIT || transposed[i]);
+    let copies = copied.contains(&true) && operation.patches().is_none() && operation.widened().is_none();
+    !copies || is_alone || Repack::pays(shape, dtype.size(), alignment, copied)
+}
+
+/// Why operands of `f32` are not multiplied as tf32, if they are not.
+fn without_tf32(asked: &Asked<'_>) -> Option<String> {
+    let Asked { operation, preferences, epilogue, .. } = *asked;
+    if !preferences.tf32 {
+        return Some("f32 operands keep full precision unless tf32 is asked for".into());
+    }
+    if operation.patches().is_some() {
+        return Some("it reads images of 16 and of 8 bits, and these have f32".into());
+    }
+    if epilogue.summed_operand().is_some() {
+        return Some("operands arrive rounded to tf32, and the epilogue sums one in f32".into());
+    }
+    double(epilogue).map(|value| format!("its epilogues have no f64 values, and {value} is one: sm80 has them"))
 }
 
 /// The first value of an epilogue that is an `f64`, in the words of the listing.
