@@ -78,7 +78,7 @@ fn theirs<'a>(
         d: d.device_ptr_mut(stream).0,
         ..Addresses::default()
     };
-    let request = Request { dtype: F64, layout, shape, epilogue: 1, bias: F64, aux_ld: 0, eight_bits: None };
+    let request = Request { dtype: F64, layout, shape, epilogue: 1, bias: F64, aux_ld: 0, tf32: false, eight_bits: None };
     let product = Product::new(library, &request, &at(operands, 0))?;
     Ok(turns::algorithms(stream, product, "cuBLASLt", at))
 }

@@ -196,7 +196,7 @@ fn theirs<'a>(
     let (what, epilogue) = does.peer(dtype);
     let d = if dtype == I8 && does == Does::Scaled { I32 } else { does.d(dtype) };
     let eight_bits = Some(EightBits { b: dtype, d, fast: fast && dtype != I8, blocks: [false; 2] });
-    let request = Request { dtype, layout: TN, shape, epilogue, bias: BF16, aux_ld: 0, eight_bits };
+    let request = Request { dtype, layout: TN, shape, epilogue, bias: BF16, aux_ld: 0, tf32: false, eight_bits };
     let product = Product::new(library, &request, &at(operands, 0))?;
     Ok(turns::algorithms(stream, product, &format!("cuBLASLt ({what} to {d})"), at))
 }

@@ -120,7 +120,7 @@ fn theirs<'a>(
         Addresses { a, b: begin, d: d.device_ptr_mut(stream).0, scales: [scales[0], scales[1], 0], ..Addresses::default() }
     };
     let eight_bits = dtype.is_eight_bits().then_some(EightBits { b: dtype, d: BF16, fast: false, blocks });
-    let request = Request { dtype, layout: TN, shape, epilogue: 1, bias: BF16, aux_ld: 0, eight_bits };
+    let request = Request { dtype, layout: TN, shape, epilogue: 1, bias: BF16, aux_ld: 0, tf32: false, eight_bits };
     let product = Product::new(library, &request, &at(operands, 0))?;
     Ok(turns::algorithms(stream, product, "cuBLASLt", at))
 }

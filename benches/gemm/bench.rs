@@ -1,7 +1,7 @@
 //! The contests: the contenders of each case, and the records of them.
 
 use crate::Result;
-use crate::case::{Case, Fused, Kind, PARTS, RASTERS, SELECTION_ROUNDS, Slices};
+use crate::case::{Case, Fused, Group, Kind, PARTS, RASTERS, SELECTION_ROUNDS, Slices};
 use crate::contest::{Arena, Contender, Times};
 use crate::cublaslt::Library;
 use crate::epilogues::{self, Kernel};
@@ -194,7 +194,7 @@ impl<'b> Bench<'b> {
 
     /// cuBLASLt's product of a case, with cuBLASLt's own epilogue.
     pub fn product(&self, case: &Case, fused: Fused) -> Result<Product<'_>> {
-        Product::new(&self.library, case.dtype, case.layout, case.shape, 0..case.shape.m, Epilogue::of(fused))
+        Product::new(&self.library, case, 0..case.shape.m, Epilogue::of(fused))
     }
 
     /// One of cuBLASLt's algorithms.
@@ -334,6 +334,7 @@ impl<'b> Bench<'b> {
             // signs.
             (Output::Mask, _) => 2e-2,
             // One rounding of a product more or less, and approximate functions.
+            (_, DType::F32) if case.group == Group::Tf32 => 4e-3,
             (_, DType::F32) => 1e-4,
             (_, DType::BF16) => 2e-2,
             _ => 4e-3,

@@ -165,6 +165,8 @@ pub enum Group {
     Survey,
     /// Full precision, without tensor cores.
     F32,
+    /// The same format as tf32, on tensor cores.
+    Tf32,
     /// An epilogue over a matrix that exists, against a copy.
     Pointwise,
     /// The saved values of a forward step, and backward steps with a bias gradient.
@@ -199,7 +201,7 @@ pub enum Kind {
 }
 
 impl Group {
-    pub const ALL: [Group; 20] = [
+    pub const ALL: [Group; 21] = [
         Group::Large,
         Group::Small,
         Group::Decode,
@@ -217,6 +219,7 @@ impl Group {
         Group::Parts,
         Group::Survey,
         Group::F32,
+        Group::Tf32,
         Group::Pointwise,
         Group::Training,
         Group::Map,
@@ -241,6 +244,7 @@ impl Group {
             Group::Parts => "parts",
             Group::Survey => "survey",
             Group::F32 => "f32",
+            Group::Tf32 => "tf32",
             Group::Pointwise => "pointwise",
             Group::Training => "training",
             Group::Map => "map",
@@ -266,7 +270,7 @@ impl Group {
     pub fn dtypes(self) -> Vec<DType> {
         match self {
             Group::Large | Group::Small | Group::Decode | Group::Training => vec![F16, BF16],
-            Group::F32 => vec![F32],
+            Group::F32 | Group::Tf32 => vec![F32],
             Group::Few | Group::FewPlain => vec![BF16],
             _ => vec![F16],
         }
@@ -280,7 +284,9 @@ impl Group {
             // A run has no room for `gelu_input` and `bias_sum`; ask for them.
             Group::Training => vec![Fused::ReluMask, Fused::MaskSum, Fused::GeluSum],
             Group::Regions => vec![Fused::Regions, Fused::Heavy],
-            Group::Layouts | Group::Decode | Group::Few | Group::FewPlain | Group::Split => vec![Fused::Identity, Fused::Relu],
+            Group::Layouts | Group::Decode | Group::Few | Group::FewPlain | Group::Split | Group::Tf32 => {
+                vec![Fused::Identity, Fused::Relu]
+            }
             Group::Choice | Group::Raster | Group::Parts => vec![Fused::Relu],
             Group::Stages => vec![Fused::Identity, Fused::Gelu],
             Group::F32 | Group::Map => vec![Fused::Identity],
@@ -372,6 +378,7 @@ impl Group {
             }
             Group::Survey => sample::shapes(),
             Group::F32 => vec![cube(2048), cube(4096)],
+            Group::Tf32 => vec![cube(8192), cube(4096), cube(2048), [4096, 14336, 4096], [8192, 8192, 1024]],
             // K does not count.
             Group::Pointwise => vec![[8192, 8192, 8]],
             Group::Training => {
@@ -403,7 +410,8 @@ impl Group {
             | Group::Choice
             | Group::Parts
             | Group::Pointwise
-            | Group::F32 => &[Slices::Short],
+            | Group::F32
+            | Group::Tf32 => &[Slices::Short],
             Group::Survey | Group::Map => &[Slices::Brief],
             _ => &[Slices::Long, Slices::Short],
         }
@@ -541,7 +549,11 @@ impl Case {
     pub fn seconds(&self, slices: &[Slices], rounds: Option<usize>) -> f64 {
         let Shape { m, n, k, .. } = self.shape;
         let flops = 2.0 * m as f64 * n as f64 * k as f64;
-        let rate = if self.dtype == F32 { 4e13 } else { 4.5e14 };
+        let rate = match (self.dtype, self.group) {
+            (F32, Group::Tf32) => 2e14,
+            (F32, _) => 4e13,
+            _ => 4.5e14,
+        };
         let launch = (flops / rate).max(self.bytes(Fused::Identity) as f64 / 3e12).max(4e-6);
         let turn = |slices: Slices| launch.max(slices.seconds());
         let (contenders, selected) = match self.kind {

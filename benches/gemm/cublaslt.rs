@@ -31,6 +31,8 @@ pub struct Request {
     pub bias: DType,
     /// From row to row of the auxiliary matrix, in its elements; 0 without one.
     pub aux_ld: usize,
+    /// Whether A and B, in `f32`, may be rounded to tf32.
+    pub tf32: bool,
     /// What is otherwise where A and B have eight bits; K is contiguous in both then.
     pub eight_bits: Option<EightBits>,
 }
@@ -124,6 +126,7 @@ impl<'l> Product<'l> {
         let compute = match dtype {
             I8 | U8 => sys::cublasComputeType_t::CUBLAS_COMPUTE_32I,
             F64 => sys::cublasComputeType_t::CUBLAS_COMPUTE_64F,
+            F32 if request.tf32 => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F_FAST_TF32,
             _ => sys::cublasComputeType_t::CUBLAS_COMPUTE_32F,
         };
         let description = result::create_matmul_desc(compute, format(scalars))?;

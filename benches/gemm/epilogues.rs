@@ -39,7 +39,8 @@ fn over(case: &Case, epilogue: &Epilogue) -> Gemm {
         Group::FewPlain => false,
         _ => case.shape.m <= 128,
     };
-    Gemm::new(case.dtype, case.layout, epilogue).constant_operands(decoding.then_some(Side::B))
+    let gemm = Gemm::new(case.dtype, case.layout, epilogue).tf32(case.group == Group::Tf32);
+    gemm.constant_operands(decoding.then_some(Side::B))
 }
 
 /// The pointwise operation that is left of an epilogue.

@@ -8,7 +8,7 @@ pub const USAGE: &str = "\
 Usage: cargo bench --bench gemm -- [OPTION...]
 
   --group LIST     of large, small, decode, unaligned, layouts, tax, activations, regions, choice, raster, stages, split,
-                   parts, f32, pointwise, training, survey, map (default: all but the last two)
+                   parts, f32, tf32, pointwise, training, survey, map (default: all but the last two)
   --dtype LIST     of f16, bf16, f32 (default: the group's)
   --epilogue LIST  of identity, relu, gelu, residual, regions, heavy, relu_mask, gelu_input, mask_sum,
                    gelu_sum, bias_sum; for group activations: of the library's activations that are not among these

@@ -1,7 +1,7 @@
 //! cuBLASLt's products over the operands of a contest.
 
 use crate::Result;
-use crate::case::Fused;
+use crate::case::{Case, Fused, Group};
 use crate::cublaslt::{self, Addresses, Library, Request};
 use crate::operands::{Operands, Set, Training};
 use postlude::cudarc::driver::{CudaStream, DevicePtrMut};
@@ -79,20 +79,15 @@ pub struct Product<'l> {
 
 impl<'l> Product<'l> {
     /// The rows have to be all of them if A is column-major.
-    pub fn new(
-        library: &'l Library,
-        dtype: DType,
-        layout: Layout,
-        shape: Shape,
-        rows: Range<usize>,
-        epilogue: Epilogue,
-    ) -> Result<Self> {
+    pub fn new(library: &'l Library, case: &Case, rows: Range<usize>, epilogue: Epilogue) -> Result<Self> {
+        let &Case { dtype, layout, shape, group, .. } = case;
+        let tf32 = group == Group::Tf32;
         if rows.end > shape.m || (layout.a() == Order::ColumnMajor && rows.len() < shape.m) {
             return Err(format!("rows {rows:?} of {shape} do not lie together").into());
         }
         let part = Shape { m: rows.len(), ..shape };
         let request =
-            Request { dtype, layout, shape: part, epilogue: epilogue.number(), bias: dtype, aux_ld: 0, eight_bits: None };
+            Request { dtype, layout, shape: part, epilogue: epilogue.number(), bias: dtype, aux_ld: 0, tf32, eight_bits: None };
         let product = cublaslt::Product::new(library, &request, &Addresses::default())?;
         Ok(Product { product, epilogue, rows, layout, shape })
     }
@@ -108,7 +103,8 @@ impl<'l> Product<'l> {
         let (dtype, shape) = (operands.dtype, operands.shape);
         let run = if matches!(epilogue, Epilogue::DgeluBgrad | Epilogue::GeluAuxBias) { 8 } else { Bits128.run() };
         let aux_ld = if epilogue == Epilogue::Bgrada { 0 } else { shape.n.next_multiple_of(run) };
-        let request = Request { dtype, layout, shape, epilogue: epilogue.number(), bias: dtype, aux_ld, eight_bits: None };
+        let request =
+            Request { dtype, layout, shape, epilogue: epilogue.number(), bias: dtype, aux_ld, tf32: false, eight_bits: None };
         let at = addresses(epilogue, operands.set(0), stream);
         let product = cublaslt::Product::new(library, &request, &at)?;
         Ok(Product { product, epilogue, rows: 0..shape.m, layout, shape })

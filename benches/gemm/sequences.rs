@@ -25,8 +25,7 @@ impl Bench<'_> {
         let rows = |function| Rows::new(self.device, case.dtype, function);
         let pass = rows(if fused == Fused::Regions { Function::Regions } else { Function::Heavy })?;
         let (first, second) = (rows(Function::Sigmoid)?, rows(Function::Tanh)?);
-        let product =
-            |rows: Range<usize>| Product::new(&self.library, case.dtype, case.layout, case.shape, rows, Epilogue::of(fused));
+        let product = |rows: Range<usize>| Product::new(&self.library, case, rows, Epilogue::of(fused));
         let (whole, above, below) = (product(0..m)?, product(0..edge)?, product(edge..m)?);
         let [best, best_above, best_below] = [&whole, &above, &below].map(|product| self.rank(product, operands).map(|r| r[0]));
         let (best, best_above, best_below) = (best?, best_above?, best_below?);

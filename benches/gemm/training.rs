@@ -54,7 +54,7 @@ impl Bench<'_> {
             finalists = others.into_iter().take(FINALISTS).collect();
         }
         let first = if matches!(fused, Fused::ReluMask | Fused::GeluInput) { Epilogue::Bias } else { Epilogue::None };
-        let product = Product::new(&self.library, case.dtype, case.layout, case.shape, 0..case.shape.m, first)?;
+        let product = Product::new(&self.library, case, 0..case.shape.m, first)?;
         let best = self.rank(&product, operands)?[0];
 
         let mut contenders = vec![self.ours(&kernel)];

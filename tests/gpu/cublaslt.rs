@@ -65,7 +65,7 @@ fn theirs(library: &Library, device: &Device, named: &Named, case: &Case, given:
     let bias = of("bgrad").or(of("bias")).unwrap_or(dtype);
     let eight_bits =
         (dtype.size() == 1).then(|| EightBits { b: dtype, d: of("d").unwrap_or(dtype), fast: false, blocks: [false; 2] });
-    let request = Request { dtype, layout, shape: case.shape, epilogue: named.value, bias, aux_ld, eight_bits };
+    let request = Request { dtype, layout, shape: case.shape, epilogue: named.value, bias, aux_ld, tf32: false, eight_bits };
     let beta = if at.c == 0 { 0.0 } else { BETA };
     // Beside a D of eight bits it wants memory for a C also where beta is 0.
     let none = stream.alloc_zeros::<u8>(2 * case.shape.m * case.shape.n).map_err(|e| e.to_string())?;

@@ -8,13 +8,14 @@ use std::fmt::Write;
 const READ_CEILING: f64 = 4.54e12;
 
 /// Every group, with a description of its table.
-const GROUPS: [(&str, &str, &str); 18] = [
+const GROUPS: [(&str, &str, &str); 19] = [
     ("large", "Large products", "Ratio: cuBLASLt's time over ours."),
     ("small", "Small products", "Ratio: cuBLASLt's time over ours."),
     ("decode", "Few rows", "Ratio: cuBLASLt's time over ours. Weights come from memory, which delivers at most 4.54 TB/s."),
     ("unaligned", "Unaligned extents", "Ratio: cuBLASLt's time over ours."),
     ("layouts", "Layouts", "Ratio: cuBLASLt's time over ours."),
     ("f32", "Full precision", "f32 without tf32. Ratio: cuBLASLt's time over ours."),
+    ("tf32", "Tensor cores on f32", "f32 with tf32 in both libraries. Ratio: cuBLASLt's time over ours."),
     ("few", "Layers of models behind few rows", "The weights are declared constant. Ratio: cuBLASLt's time over ours."),
     ("few_plain", "The same with plain launches", "Nothing is declared constant. Ratio: cuBLASLt's time over ours."),
     ("tax", "What epilogues cost", "Additional time over our identity on the same shape, each with its own chosen tile."),
