@@ -45,9 +45,15 @@ DEVICE void transpose(const Operand& o, u64 block) {
     const u64 entry = block / (u64(across) * down), inside = block % (u64(across) * down);
     const int first = int(inside % across) * TILE, line = int(inside / across) * TILE, element = threadIdx.x % TILE;
     const Element* from = o.from + entry * o.batch_stride + (i64(line) * o.ld + first + element);
+    // All loads before the first store, which they could not pass.
+    constexpr int LINES = THREADS / TILE;
+    const int own = threadIdx.x / TILE;
+    Element read[TILE / LINES];
 #pragma unroll
-    for (int i = threadIdx.x / TILE; i < TILE; i += THREADS / TILE)
-        piece[i][element] = line + i < o.rows && first + element < o.length ? from[i * o.ld] : Element{};
+    for (int i = 0; i < TILE / LINES; ++i)
+        read[i] = line + own + i * LINES < o.rows && first + element < o.length ? from[(own + i * LINES) * o.ld] : Element{};
+#pragma unroll
+    for (int i = 0; i < TILE / LINES; ++i) piece[own + i * LINES][element] = read[i];
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < TILE * UNITS_OF_TILE / THREADS; ++i) {
