@@ -266,10 +266,14 @@ fn groups() {
 
 #[test]
 fn tf32() {
-    let convolution = Convolution::new(ConvShape::new(2, [13, 11, 36], [72, 3, 3]).padding([1, 1])).unwrap();
-    let epilogue = &epilogues(F32, &convolution)[0];
-    let conv = Conv::of(F32, convolution, epilogue).prefer(|gemm| gemm.tf32(true));
-    Case::new(conv.gemm(), convolution.shape()).run();
+    for (mainloop, channels) in [(Mainloop::Sm80, 36), (Mainloop::Sm90a, 36), (Mainloop::Sm90a, 96)] {
+        let shape = ConvShape::new(2, [13, 11, channels], [72, 3, 3]).padding([1, 1]);
+        let convolution = Convolution::new(shape).unwrap();
+        for epilogue in epilogues(F32, &convolution) {
+            let conv = Conv::of(F32, convolution, &epilogue).prefer(|gemm| gemm.tf32(true).mainloop(mainloop));
+            Case::new(conv.gemm(), convolution.shape()).fill("a", |rng, _| rng.unit()).fill("b", |rng, _| rng.unit()).run();
+        }
+    }
 }
 
 #[test]

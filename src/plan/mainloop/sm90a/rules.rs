@@ -417,8 +417,8 @@ fn without_tf32(asked: &Asked<'_>) -> Option<String> {
     if !preferences.tf32 {
         return Some("f32 operands keep full precision unless tf32 is asked for".into());
     }
-    if operation.patches().is_some() {
-        return Some("it reads images of 16 and of 8 bits, and these have f32".into());
+    if operation.patches().is_some() && operation.layout() != Some(Layout::TN) {
+        return Some("wgmma reads tf32 with K contiguous, and gradients of a convolution have K strided".into());
     }
     if epilogue.summed_operand().is_some() {
         return Some("operands arrive rounded to tf32, and the epilogue sums one in f32".into());
