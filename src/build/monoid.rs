@@ -164,7 +164,7 @@ impl CustomMonoid {
             combine(e, array(&x[..W]), array(&x[W..])).map(|word| word.id).to_vec()
         })?;
         let result = body(name, "result", &state, None, |e, x| vec![result(e, array(x)).id])?;
-        let monoid = CustomMonoid::interned(name, takes.to_vec(), identity.to_vec(), [lift, combine, result], None);
+        let monoid = CustomMonoid::interned(name, takes.to_vec(), identity.to_vec(), [lift, combine, result]);
         match monoid.broken_law(&samples(&takes)) {
             Some((law, states)) => Err(MonoidError::Law { name: name.into(), law, states }),
             None => Ok(Monoid::Custom(monoid)),

@@ -103,6 +103,8 @@ reductions! {
     product_over = Product;
     /// The mean along these axes; NaN of nothing.
     mean_over = Mean;
+    /// The mean of squared distances from the mean along these axes; NaN of nothing.
+    variance_over = Variance;
     /// The largest along these axes; for conditions, whether any holds.
     #[doc(alias = "amax")]
     max_over = Max;

@@ -20,8 +20,6 @@ pub(super) struct OwnMonoid {
     identity: Vec<String>,
     /// The values of an element.
     parameters: String,
-    /// From a state and an element to a state, if that is not to combine the state with the lifted element.
-    take: Option<Expressions>,
     lift: Expressions,
     combine: Expressions,
     result: Expressions,
@@ -72,7 +70,6 @@ fn own_monoid(name: String, custom: &'static CustomMonoid, called: &[Op]) -> Own
         words: custom.state().iter().map(|word| word.value_type().cuda()).collect(),
         identity: custom.state().iter().map(|word| literal(*word)).collect(),
         parameters: parameters.collect::<Vec<_>>().join(", "),
-        take: custom.taken().map(|take| expressions(take, &[state("s"), element.clone()].concat())),
         lift: expressions(custom.lifted(), &element),
         combine: expressions(custom.combined(), &[state("a"), state("b")].concat()),
         result: expressions(custom.settled(), &state("s")),

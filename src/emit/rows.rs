@@ -33,7 +33,7 @@ pub(super) struct Stage {
 #[derive(Serialize)]
 struct Step {
     name: String,
-    /// What it calls of monoids that take strips.
+    /// What it calls of monoids that foresee.
     takes: &'static str,
     last: bool,
     /// Whether the smallest and the largest element of the accumulator stand for all of them.
@@ -54,13 +54,25 @@ struct Reduction {
     field: String,
     /// Its part of a state of all of the stage.
     place: String,
+    /// The other result of its state, if the graph has both.
+    beside: Option<Beside>,
     /// Whether it goes over all rows, too.
     whole: bool,
     /// Whether it takes the element at the label alone.
     at_label: bool,
-    /// The type of what it takes, and whether it takes a strip at once.
+    /// The type of what it takes, whether it takes a strip at once, and whether in several steps.
     value: &'static str,
     strips: bool,
+    foresees: bool,
+    node: String,
+}
+
+/// The other result of a reduction's state.
+#[derive(Serialize)]
+struct Beside {
+    /// The member that gets it, and its name alone.
+    result: String,
+    field: String,
     node: String,
 }
 
@@ -100,7 +112,7 @@ pub(super) fn stages(plan: &KernelPlan, printer: &Printer) -> Vec<Stage> {
 /// The functions of a stage: one, or two where threads have all strips at hand and a monoid has use for it.
 fn steps(plan: &KernelPlan, number: usize, stage: &plan::Stage) -> Vec<Step> {
     let step = |word, takes, last, extremes| Step { name: format!("epilogue_{word}_{number}"), takes, last, extremes };
-    let foresees = |reduction: &RowReduce| reduction.monoid.row().is_some_and(|row| row.cost_of_many.is_some());
+    let foresees = |reduction: &RowReduce| reduction.monoid.row().is_some_and(|row| row.foresees);
     let is_ordered = |reduction: &RowReduce| reduction.monoid.is_ordered();
     if plan.goes_over_strips() && stage.reductions.iter().any(foresees) {
         let extremes = plan.has_extremes(stage, foresees);
@@ -129,18 +141,21 @@ fn together(reductions: &mut [Reduction]) -> (Option<String>, String) {
 }
 
 fn of(plan: &KernelPlan, printer: &Printer, reduction: &RowReduce) -> Reduction {
-    let RowReduce { step, terms, value, monoid, whole } = reduction;
+    let RowReduce { step, terms, value, monoid, whole, beside } = reduction;
+    let field = |step: usize| format!("v{step}");
     Reduction {
         name: format!("state{step}"),
         monoid: monoids::name(plan, *monoid, *value),
         terms: terms.iter().map(|&term| printer.reference(term)).collect::<Vec<_>>().join(", "),
         result: printer.reference(*step),
-        field: format!("v{step}"),
+        field: field(*step),
         place: String::new(),
+        beside: beside.map(|step| Beside { result: printer.reference(step), field: field(step), node: printer.note(step) }),
         whole: *whole,
         at_label: plan.program.takes_label(reduction),
         value: value.cuda(),
         strips: monoid.row().is_some_and(|row| row.cost_of_many.is_some()),
+        foresees: monoid.row().is_some_and(|row| row.foresees),
         node: printer.note(*step),
     }
 }

@@ -29,7 +29,6 @@ pub struct CustomMonoid {
     lift: Body,
     combine: Body,
     result: Body,
-    take: Option<Body>,
     fingerprint: u64,
 }
 
@@ -120,18 +119,16 @@ impl CustomMonoid {
     /// The most values in an element.
     pub const MOST_VALUES: usize = 4;
 
-    /// The object of this definition. [`CustomMonoid::build`] checks the parts and the laws. `take` is what `lift` and then
-    /// `combine` come to, if there is a shorter way.
+    /// The object of this definition. [`CustomMonoid::build`] checks the parts and the laws.
     pub(crate) fn interned(
         name: &str,
         takes: Vec<ValueType>,
         identity: Vec<Constant>,
         [lift, combine, result]: [Body; 3],
-        take: Option<Body>,
     ) -> &'static CustomMonoid {
         static DEFINED: Mutex<Vec<&'static CustomMonoid>> = Mutex::new(Vec::new());
         let gives = result.results.first().map_or(ValueType::F32, |id| result.graph.value_type(*id));
-        let mut monoid = CustomMonoid { name: name.into(), takes, gives, identity, lift, combine, result, take, fingerprint: 0 };
+        let mut monoid = CustomMonoid { name: name.into(), takes, gives, identity, lift, combine, result, fingerprint: 0 };
         monoid.fingerprint = fnv1a(monoid.text().bytes());
         let mut defined = DEFINED.lock().unwrap_or_else(PoisonError::into_inner);
         defined.iter().copied().find(|other| **other == monoid).unwrap_or_else(|| {
@@ -148,7 +145,7 @@ impl CustomMonoid {
         for constant in &self.identity {
             text += &format!("{} {}\n", constant.value_type().name(), constant.value());
         }
-        for body in [&self.lift, &self.combine, &self.result].into_iter().chain(&self.take) {
+        for body in [&self.lift, &self.combine, &self.result] {
             text += &text::print(&body.graph, |_| None);
             text += &body.results.iter().map(|id| format!(" {id}")).collect::<String>();
             text.push('\n');
@@ -201,25 +198,17 @@ impl CustomMonoid {
         &self.result
     }
 
-    /// The function from a state and an element to a state, if it is not to combine the state with the lifted element.
-    pub fn taken(&self) -> Option<&Body> {
-        self.take.as_ref()
-    }
-
     pub(super) fn words(&self) -> usize {
         self.identity.len()
     }
 
     pub(super) fn cost(&self) -> u32 {
-        self.take.as_ref().map_or_else(|| self.lift.cost() + self.combine.cost(), Body::cost)
+        self.lift.cost() + self.combine.cost()
     }
 
     /// The primitives that fork where a state takes an element in, one for each place.
     pub(crate) fn forks(&self) -> Vec<Op> {
-        match &self.take {
-            Some(take) => take.forks().collect(),
-            None => self.lift.forks().chain(self.combine.forks()).collect(),
-        }
+        self.lift.forks().chain(self.combine.forks()).collect()
     }
 
     pub(super) fn identity(&self) -> Vec<f64> {
@@ -227,9 +216,6 @@ impl CustomMonoid {
     }
 
     pub(super) fn take(&self, state: &mut [f64], element: &[f64]) {
-        if let Some(take) = &self.take {
-            return take.evaluate(&[&*state, element].concat(), state);
-        }
         let mut lifted = [0.0; CustomMonoid::MOST_WORDS];
         let lifted = &mut lifted[..self.words()];
         self.lift.evaluate(element, lifted);

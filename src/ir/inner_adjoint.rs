@@ -75,6 +75,12 @@ pub(super) fn of_mean(graph: &mut Graph, of: Reduced<'_>, gradient: NodeId) -> O
     Some(of.linear(graph, Monoid::Mean, gradient))
 }
 
+pub(super) fn of_variance(graph: &mut Graph, of: Reduced<'_>, gradient: NodeId) -> Option<NodeId> {
+    let (mean, share) = (of.reduce(graph, Monoid::Mean, of.args.to_vec()), of.linear(graph, Monoid::Mean, gradient));
+    let (distance, twice) = (graph.apply(Op::Sub, &[of.args[0], mean]), graph.apply(Op::Add, &[share; 2]));
+    Some(graph.apply(Op::Mul, &[distance, twice]))
+}
+
 pub(super) fn of_max(graph: &mut Graph, of: Reduced<'_>, gradient: NodeId) -> Option<NodeId> {
     of.at_first(graph, Monoid::ArgMax, of.args[0], gradient)
 }

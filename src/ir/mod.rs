@@ -22,7 +22,6 @@ pub mod operand;
 pub mod over;
 pub mod sink;
 pub mod text;
-pub(crate) mod variance;
 pub mod wire;
 
 pub use axes::Axes;

@@ -9,10 +9,13 @@ use super::inner_adjoint::{self as inner, InnerAdjoint};
 use super::op::Op;
 use crate::dtype::ValueType;
 use serde::{Serialize, Serializer};
+use state::{NOWHERE, ahead, greatest, index, least, moments, one, two};
+pub(super) use state::{larger, smaller};
 use std::borrow::Cow;
 
-/// The state of a row on the CPU: one number or two.
-pub type State = [f64; 2];
+mod state;
+
+pub use state::State;
 
 /// The gradient of an element, from the element and the gradient of the result.
 pub type Adjoint = fn(&mut Graph, NodeId, NodeId) -> NodeId;
@@ -50,12 +53,17 @@ pub struct Row {
     pub operands: bool,
     /// Issue slots of an element where its struct takes several at once, if it does for less.
     pub cost_of_many: Option<u32>,
+    /// Whether that struct takes less where it goes over elements twice.
+    pub foresees: bool,
     /// The gradient of an element, if it follows from the element alone.
     pub adjoint: Option<Adjoint>,
     /// The same for a reduction inside the graph, whose result is a value of the graph.
     pub inner_adjoint: Option<InnerAdjoint>,
     /// Its struct in `templates/prelude/monoids.cuh`, over the type of value.
     pub cuda: &'static str,
+    /// The reduction of the same elements whose result a state has as well. If there is one, this one is a mean of functions of
+    /// their distances from that, as a variance is.
+    pub beside: Option<Monoid>,
     /// Its struct over `f32` that are never below zero, if that takes fewer instructions.
     pub cuda_of_sizes: Option<&'static str>,
     /// Numbers of a state: words of 4 bytes in that struct, of 8 over `f64`.
@@ -71,8 +79,8 @@ const NUMBER: Row = Row {
     takes: &[F32, F64],
     indexed: false,
     gives: None,
-    identity: |_| [0.0; 2],
-    lift: |x| [x[0], 0.0],
+    identity: |_| one(0.0),
+    lift: |x| one(x[0]),
     combine: |a, _| a,
     wraps: None,
     result: |s, _| s[0],
@@ -81,23 +89,25 @@ const NUMBER: Row = Row {
     fuses: false,
     operands: false,
     cost_of_many: None,
+    foresees: false,
     adjoint: None,
     inner_adjoint: None,
     cuda: "",
+    beside: None,
     cuda_of_sizes: None,
     words: 1,
     cost: 1,
 };
 
 /// The defaults of a row that sums a function of each element. Its result is not an element.
-const TURNED: Row = Row { combine: |a, b| [a[0] + b[0], 0.0], accumulates: false, adds: true, ..NUMBER };
+const TURNED: Row = Row { combine: |a, b| one(a[0] + b[0]), accumulates: false, adds: true, ..NUMBER };
 
 /// The defaults of a row whose elements are a value and an index.
 const INDEXED: Row = Row {
     takes: &[F32, F64, I32],
     indexed: true,
     gives: Some(I32),
-    lift: |x| [x[0], x[1]],
+    lift: |x| two(x[0], x[1]),
     result: index,
     accumulates: false,
     words: 2,
@@ -135,82 +145,55 @@ macro_rules! monoids {
 
 use ValueType::{Bool, F32, F64, I32};
 
-/// The larger, or NaN if either is. +0 is larger than -0, as on a GPU; `f64::max` does not specify that.
-pub(super) fn larger(a: f64, b: f64) -> f64 {
-    if a.is_nan() || b.is_nan() {
-        f64::NAN
-    } else if a > b || (a == b && b.is_sign_negative()) {
-        a
-    } else {
-        b
-    }
-}
-
-/// The smaller, or NaN if either is. -0 is smaller than +0.
-pub(super) fn smaller(a: f64, b: f64) -> f64 {
-    -larger(-a, -b)
-}
-
-/// The index in the identity state. No element of a tensor has it.
-const NOWHERE: f64 = i32::MAX as f64;
-
-/// The better of two values with its index. NaN precedes any number, and the smaller index wins among equals.
-fn ahead(a: State, b: State, before: fn(f64, f64) -> bool) -> State {
-    let [x, y] = [a[0], b[0]];
-    let equal = x == y || x.is_nan() && y.is_nan();
-    let second = if equal { b[1] < a[1] } else { !x.is_nan() && (y.is_nan() || before(y, x)) };
-    if second { b } else { a }
-}
-
-/// The index in the state, or -1 if there were no elements.
-fn index(state: State, count: f64) -> f64 {
-    if count == 0.0 { -1.0 } else { state[1] }
-}
-
 monoids! {
     /// The sum; 0 for no elements. The sum of a product `a * b` uses the exact product, which a kernel computes with
     /// one fused multiply-add for each element. For `f64` values it uses the rounded product. Integers wrap.
-    Sum = "sum", Row { takes: &[F32, F64, I32], combine: |a, b| [a[0] + b[0], 0.0], wraps: Some(i32::wrapping_add), adds: true,
+    Sum = "sum", Row { takes: &[F32, F64, I32], combine: |a, b| one(a[0] + b[0]), wraps: Some(i32::wrapping_add), adds: true,
         fuses: true, operands: true, adjoint: Some(|_, _, gradient| gradient), inner_adjoint: Some(inner::of_sum),
         cuda: "Sum", ..NUMBER };
     /// The product; 1 for no elements. Integers wrap.
     #[doc(alias = "prod")]
-    Product = "product", Row { takes: &[F32, F64, I32], identity: |_| [1.0, 0.0], combine: |a, b| [a[0] * b[0], 0.0],
+    Product = "product", Row { takes: &[F32, F64, I32], identity: |_| one(1.0), combine: |a, b| one(a[0] * b[0]),
         wraps: Some(i32::wrapping_mul), cuda: "Product", ..NUMBER };
     /// The largest element; for no elements minus infinity, the least integer, or false. NaN if any element is NaN. For
     /// conditions it is whether any holds.
     #[doc(alias = "amax")]
     #[doc(alias = "any")]
-    Max = "max", Row { takes: &[F32, F64, I32, Bool], identity: |t| [least(t), 0.0], combine: |a, b| [larger(a[0], b[0]), 0.0],
+    Max = "max", Row { takes: &[F32, F64, I32, Bool], identity: |t| one(least(t)), combine: |a, b| one(larger(a[0], b[0])),
         inner_adjoint: Some(inner::of_max), cuda: "Max", ..NUMBER };
     /// The smallest element; for no elements infinity, the largest integer, or true. NaN if any element is NaN. For
     /// conditions it is whether all hold.
     #[doc(alias = "amin")]
     #[doc(alias = "all")]
-    Min = "min", Row { takes: &[F32, F64, I32, Bool], identity: |t| [greatest(t), 0.0],
-        combine: |a, b| [smaller(a[0], b[0]), 0.0], inner_adjoint: Some(inner::of_min), cuda: "Min", ..NUMBER };
+    Min = "min", Row { takes: &[F32, F64, I32, Bool], identity: |t| one(greatest(t)),
+        combine: |a, b| one(smaller(a[0], b[0])), inner_adjoint: Some(inner::of_min), cuda: "Min", ..NUMBER };
     /// The largest absolute value; 0 for no elements. NaN if any element is NaN. The least integer, whose absolute
     /// value is not an `i32`, counts as the largest.
-    AbsMax = "absmax", Row { takes: &[F32, F64, I32], lift: |x| [x[0].abs(), 0.0], combine: |a, b| [larger(a[0], b[0]), 0.0],
+    AbsMax = "absmax", Row { takes: &[F32, F64, I32], lift: |x| one(x[0].abs()), combine: |a, b| one(larger(a[0], b[0])),
         inner_adjoint: Some(inner::of_absmax), cuda: "AbsMax", cuda_of_sizes: Some("MaxOfSizes"), cost: 2, ..NUMBER };
     /// log(sum of e^x), computed without overflow; minus infinity for no elements. A softmax is e^(x - this): see
     /// [`Expr::softmax_over`](crate::Expr::softmax_over).
     #[doc(alias = "softmax")]
-    LogSumExp = "logsumexp", Row { identity: |_| [f64::NEG_INFINITY, 0.0], combine: |a, b| {
+    LogSumExp = "logsumexp", Row { identity: |_| one(f64::NEG_INFINITY), combine: |a, b| {
             let (high, low) = if a[0] > b[0] { (a[0], b[0]) } else { (b[0], a[0]) };
             // Equal infinities have no difference.
             let equal = high == low && high.is_infinite() || low == f64::NEG_INFINITY;
-            [if equal { larger(high, low) } else { high + (low - high).exp().ln_1p() }, 0.0]
-        }, cost_of_many: Some(7), inner_adjoint: Some(inner::of_logsumexp), cuda: "LogSumExp", words: 2, cost: 24,
+            one(if equal { larger(high, low) } else { high + (low - high).exp().ln_1p() })
+        }, cost_of_many: Some(7), foresees: true, inner_adjoint: Some(inner::of_logsumexp), cuda: "LogSumExp", words: 2, cost: 24,
         ..NUMBER };
     /// The mean, the sum divided by the number of elements; NaN for no elements.
     #[doc(alias = "AVG")]
     Mean = "mean", Row { result: |s, count| s[0] / count,
         inner_adjoint: Some(inner::of_mean), cuda: "Mean", ..TURNED };
+    /// The mean of squared distances from the mean; NaN for no elements. No digits are lost where elements lie far from zero.
+    #[doc(alias = "VAR_POP")]
+    Variance = "variance", Row { lift: |x| [1.0, x[0], x[0] - x[0], 0.0], combine: moments, result: |s, _| s[2] / s[0],
+        accumulates: false, cost_of_many: Some(4), inner_adjoint: Some(inner::of_variance), cuda: "Variance",
+        beside: Some(Monoid::Mean), words: 4, cost: 8, ..NUMBER };
     /// The sum of squares; 0 for no elements. Squares are not rounded before they are added. An RMS norm divides by the
     /// root of their mean: see [`Expr::mean_square_over`](crate::Expr::mean_square_over).
     #[doc(alias = "rms_norm")]
-    SumSquares = "sumsquares", Row { lift: |x| [x[0] * x[0], 0.0],
+    SumSquares = "sumsquares", Row { lift: |x| one(x[0] * x[0]),
         adjoint: Some(|graph, x, gradient| {
             let twice = graph.apply(Op::Add, &[x, x]);
             graph.apply(Op::Mul, &[twice, gradient])
@@ -218,7 +201,7 @@ monoids! {
     /// The Euclidean norm, the root of the sum of squares; 0 for no elements. In a kernel it overflows where that sum
     /// does, from 1.8e19 on.
     #[doc(alias = "vector_norm")]
-    Norm2 = "norm2", Row { lift: |x| [x[0] * x[0], 0.0], result: |s, _| s[0].sqrt(),
+    Norm2 = "norm2", Row { lift: |x| one(x[0] * x[0]), result: |s, _| s[0].sqrt(),
         inner_adjoint: Some(inner::of_norm2), cuda: "Norm2", ..TURNED };
     /// The number of elements that are true, as an `i32`, which wraps.
     #[doc(alias = "count_nonzero")]
@@ -226,29 +209,13 @@ monoids! {
     /// The index of the largest element, as an `i32`; -1 for no elements. The smallest index wins among equals, and -0
     /// equals +0. NaN counts as larger than any number. The index is the element's [row or
     /// column](crate::Builder::reduce), or a value of the graph.
-    ArgMax = "argmax", Row { identity: |t| [least(t), NOWHERE], combine: |a, b| ahead(a, b, |x, y| x > y), cuda: "ArgMax",
+    ArgMax = "argmax", Row { identity: |t| two(least(t), NOWHERE), combine: |a, b| ahead(a, b, |x, y| x > y), cuda: "ArgMax",
         ..INDEXED };
     /// The index of the smallest element, as an `i32`; -1 for no elements. The smallest index wins among equals, and -0
     /// equals +0. NaN counts as smaller than any number. The index is the element's [row or
     /// column](crate::Builder::reduce), or a value of the graph.
-    ArgMin = "argmin", Row { identity: |t| [greatest(t), NOWHERE], combine: |a, b| ahead(a, b, |x, y| x < y), cuda: "ArgMin",
+    ArgMin = "argmin", Row { identity: |t| two(greatest(t), NOWHERE), combine: |a, b| ahead(a, b, |x, y| x < y), cuda: "ArgMin",
         ..INDEXED };
-}
-
-const fn least(value: ValueType) -> f64 {
-    match value {
-        F32 | F64 => f64::NEG_INFINITY,
-        I32 => i32::MIN as f64,
-        Bool => 0.0,
-    }
-}
-
-const fn greatest(value: ValueType) -> f64 {
-    match value {
-        F32 | F64 => f64::INFINITY,
-        I32 => i32::MAX as f64,
-        Bool => 1.0,
-    }
 }
 
 impl Monoid {
@@ -258,7 +225,7 @@ impl Monoid {
             Monoid::Sum | Monoid::SumSquares | Monoid::Count => Some(Monoid::Sum),
             Monoid::Max | Monoid::AbsMax => Some(Monoid::Max),
             Monoid::Product | Monoid::Mean | Monoid::Min | Monoid::LogSumExp | Monoid::Norm2 => Some(self),
-            Monoid::ArgMax | Monoid::ArgMin | Monoid::Custom(_) => None,
+            Monoid::Variance | Monoid::ArgMax | Monoid::ArgMin | Monoid::Custom(_) => None,
         }
     }
 
@@ -339,6 +306,11 @@ impl Monoid {
     /// The gradient of an element of a reduction inside a graph, if it follows from reductions over the same axes.
     pub fn inner_adjoint(self) -> Option<InnerAdjoint> {
         self.row().and_then(|row| row.inner_adjoint)
+    }
+
+    /// The reduction of the same elements whose result a state has as well, if there is one.
+    pub fn beside(self) -> Option<Monoid> {
+        self.row().and_then(|row| row.beside)
     }
 
     /// Words of 4 bytes in a kernel's state, for elements whose first value has this type.
@@ -452,16 +424,16 @@ impl Row {
     fn join(&self, value: ValueType, state: &mut [f64], other: &[f64]) {
         let (a, b) = (padded(state), padded(other));
         let both = match self.wraps {
-            Some(wraps) if self.gives.unwrap_or(value) == I32 => [f64::from(wraps(a[0] as i32, b[0] as i32)), 0.0],
+            Some(wraps) if self.gives.unwrap_or(value) == I32 => one(f64::from(wraps(a[0] as i32, b[0] as i32))),
             _ => (self.combine)(a, b),
         };
         state.copy_from_slice(&both[..self.words]);
     }
 }
 
-/// The numbers of a state. A row may use only one of them.
+/// The numbers of a state. A row may use only some of them.
 fn padded(state: &[f64]) -> State {
-    [state[0], state.get(1).copied().unwrap_or_default()]
+    std::array::from_fn(|i| state.get(i).copied().unwrap_or_default())
 }
 
 impl Serialize for Monoid {

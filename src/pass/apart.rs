@@ -8,7 +8,6 @@ use super::rebuild;
 use crate::check::{Checked, arguments_of};
 use crate::dtype::ValueType;
 use crate::ir::graph::{Graph, Node, NodeId};
-use crate::ir::variance::variance;
 use crate::ir::{Axes, Monoid, Op, Operand, Over, Reduce, Sink, SinkKind};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -106,9 +105,9 @@ fn without_areas(checked: &Checked, keeps: &impl Fn(Over) -> bool) -> Result<Che
             return graph.push(node, built_at);
         }
         let rest = Over { axes: over.axes.without(others), ..over };
-        if monoid == variance() {
+        if let Some(beside) = monoid.beside() {
             // The variance of all is the mean of those of the parts, and the variance of their means.
-            let [inner, means] = [monoid, Monoid::Mean]
+            let [inner, means] = [monoid, beside]
                 .map(|monoid| graph.push(Node::Reduce { monoid, over: others.into(), args: args.clone() }, built_at));
             let [inside, between] = [(Monoid::Mean, inner), (monoid, means)]
                 .map(|(monoid, of)| graph.push(Node::Reduce { monoid, over: rest, args: vec![of] }, built_at));

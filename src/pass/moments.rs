@@ -1,5 +1,5 @@
 //! Moments: the mean of squared distances from a mean becomes a variance, which does not wait for that mean. So one pass over
-//! memory reduces both.
+//! memory reduces both, and rows take both from one state.
 //!
 //! Needs no calls. Only reductions of `f32` that the caller names change. Results differ by roundings.
 
@@ -7,7 +7,6 @@ use super::rebuild;
 use crate::check::Checked;
 use crate::dtype::ValueType;
 use crate::ir::graph::{Graph, Node, NodeId};
-use crate::ir::variance::variance;
 use crate::ir::{Monoid, Op, Over};
 
 /// Merges the moments of values, where `merges` holds for what they are reduced over.
@@ -15,7 +14,7 @@ pub fn moments(checked: &Checked, merges: impl Fn(Over) -> bool) -> Checked {
     rebuild(checked, |graph, node, built_at| {
         let centred = match &node {
             Node::Reduce { over, args, .. } if merges(*over) && node == mean(*over, args[0]) => {
-                centred(graph, *over, args[0]).map(|x| Node::Reduce { monoid: variance(), over: *over, args: vec![x] })
+                centred(graph, *over, args[0]).map(|x| Node::Reduce { monoid: Monoid::Variance, over: *over, args: vec![x] })
             }
             _ => None,
         };
@@ -65,7 +64,7 @@ mod tests {
 
     #[test]
     fn means_of_squared_distances_from_the_mean_alone_are_variances() {
-        assert_eq!(left(Monoid::Mean, Monoid::Mean, true), [variance()]);
+        assert_eq!(left(Monoid::Mean, Monoid::Mean, true), [Monoid::Variance]);
         assert_eq!(left(Monoid::Mean, Monoid::Mean, false), [Monoid::Mean, Monoid::Mean]);
         assert_eq!(left(Monoid::Sum, Monoid::Mean, true), [Monoid::Mean, Monoid::Sum]);
         assert_eq!(left(Monoid::Max, Monoid::Mean, true), [Monoid::Mean, Monoid::Max]);

@@ -173,6 +173,9 @@ impl Seen {
         } else {
             [problem.alignment[first], problem.alignment[second]]
         };
+        // One state has both moments. Tiles of a product have registers for one of them.
+        let merges = problem.reduces && !request.operation.multiplies();
+        let seen = if merges { pass::moments(&seen, |_| true) } else { seen };
         let seen = if problem.reduces { pass::distribute(&pass::pick(&seen)) } else { seen };
         let program = Program::of(&seen);
         let strip = strip(operation, &seen, rules.widest_strip(), |name| problem.aligned(name));

@@ -7,11 +7,9 @@
 {% endfor %}        return { {{ m.combine.results }} };
     }
     static DEVICE void take(State& s, {{ m.parameters }}) {
-{% if m.take %}{% for line in m.take.lines %}        {{ line }}
-{% endfor %}        s = { {{ m.take.results }} };
-{% else %}{% for line in m.lift.lines %}        {{ line }}
+{% for line in m.lift.lines %}        {{ line }}
 {% endfor %}        s = combine(s, State{ {{ m.lift.results }} });
-{% endif %}    }
+    }
     static DEVICE {{ m.gives }} result(State s, float) {
 {% for line in m.result.lines %}        {{ line }}
 {% endfor %}        return {{ m.result.results }};

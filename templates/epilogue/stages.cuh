@@ -15,20 +15,21 @@ DEVICE u32 epilogue_label(const Params& p, const TileValues& t, const RowValues&
     const Accum (&acc)[STRIP]) {
 {% for line in stage.visit %}{{ line }}
 {% endfor %}    if ({% if hopper %}p.n >= BN{% else %}{% if whole %}s.row < p.m && {% endif %}s.at(STRIP - 1) < p.n{% endif %}) {
-{% for r in stage.reductions %}{% if r.at_label %}{% elif r.strips %}        {{ r.value }} x{{ r.name }}[STRIP]; // {{ r.node }}
+{% for r in stage.reductions %}{% if r.at_label %}{% elif r.strips %}{% if step.last or r.foresees %}        {# -#}
+        {{ r.value }} x{{ r.name }}[STRIP]; // {{ r.node }}
 #pragma unroll
         for (int i = 0; i < STRIP; ++i) x{{ r.name }}[i] = {{ r.terms }};
-        {{ r.monoid }}::{{ step.takes }}(r.{{ r.name }}, x{{ r.name }});
-{% elif step.last %}#pragma unroll
+        {{ r.monoid }}::{% if r.foresees %}{{ step.takes }}{% else %}take_all{% endif %}(r.{{ r.name }}, x{{ r.name }});
+{% endif %}{% elif step.last %}#pragma unroll
         for (int i = 0; i < STRIP; ++i) {{ r.monoid }}::take(r.{{ r.name }}, {{ r.terms }}); // {{ r.node }}
 {% endif %}{% endfor %}    } else { // elements outside of the matrix do not count
-{% for r in stage.reductions %}{% if r.at_label %}{% elif r.strips %}        {{ r.value }} x{{ r.name }}[STRIP];
+{% for r in stage.reductions %}{% if r.at_label %}{% elif r.strips %}{% if step.last or r.foresees %}        {# -#}
+        {{ r.value }} x{{ r.name }}[STRIP];
 #pragma unroll
-        for (int i = 0; i < STRIP; ++i)
-            x{{ r.name }}[i] = {% if whole %}s.row < p.m && {% endif %}s.at(i) < p.n {# -#}
-                ? {{ r.terms }} : {{ r.monoid }}::identity().largest;
-        {{ r.monoid }}::{{ step.takes }}(r.{{ r.name }}, x{{ r.name }});
-{% elif step.last %}#pragma unroll
+        for (int i = 0; i < STRIP; ++i) x{{ r.name }}[i] = {{ r.terms }};
+        {{ r.monoid }}::{% if r.foresees %}{{ step.takes }}{% else %}take_all{% endif %}({# -#}
+            r.{{ r.name }}, x{{ r.name }}, {% if whole %}s.row >= p.m ? 0 : {% endif %}max(0, min(STRIP, p.n - s.column)));
+{% endif %}{% elif step.last %}#pragma unroll
         for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>({# -#}
             {% if whole %}s.row < p.m && {% endif %}s.at(i) < p.n, r.{{ r.name }}, {{ r.terms }});
 {% endif %}{% endfor %}    }
@@ -39,8 +40,14 @@ DEVICE u32 epilogue_label(const Params& p, const TileValues& t, const RowValues&
 {% endfor -%}
 DEVICE void epilogue_reduce_{{ stage.number }}(const Params& p, const TileValues& t, RowValues& r, const Strip& s, int& turn) {
 {% if stage.together %}    const auto all = combine_row<{{ stage.together }}>({{ stage.states }}, turn);
-{% endif %}{% for r in stage.reductions %}{% if not r.whole %}    {{ r.result }} = {{ r.monoid }}::result(
-        {% if stage.together %}all.{{ r.place }}{% else %}combine_row<{{ r.monoid }}>(r.{{ r.name }}, turn){% endif %}, {# -#}
+{% endif %}{% for r in stage.reductions %}{% if not r.whole %}{% if r.beside %}    const auto both{{ r.name }} = {# -#}
+        {% if stage.together %}all.{{ r.place }}{% else %}combine_row<{{ r.monoid }}>(r.{{ r.name }}, turn){% endif %};
+    {{ r.beside.result }} = {{ r.monoid }}::beside(both{{ r.name }}, {# -#}
+        {% if doubles %}double{% else %}float{% endif %}{# -#}
+        ({% if bands %}min(BN, p.n - s.column / BN * BN){% else %}p.n{% endif %})); // {{ r.beside.node }}
+{% endif %}    {{ r.result }} = {{ r.monoid }}::result(
+        {% if r.beside %}both{{ r.name }}{% elif stage.together %}all.{{ r.place }}{# -#}
+        {% else %}combine_row<{{ r.monoid }}>(r.{{ r.name }}, turn){% endif %}, {# -#}
         {% if doubles %}double{% else %}float{% endif %}{# -#}
         ({% if bands %}min(BN, p.n - s.column / BN * BN){% else %}p.n{% endif %})); // {{ r.node }}
 {% endif %}{% endfor -%}
@@ -53,11 +60,15 @@ DEVICE void epilogue_combine_{{ stage.number }}(const Params& p, int columns, Ro
         {{ r.monoid }}::State s = rows[0].{{ r.name }};
 #pragma unroll
         for (int i = 1; i < ROWS; ++i) s = {{ r.monoid }}::combine(s, rows[i].{{ r.name }});
-        const auto result = {{ r.monoid }}::result(
-            combine_block<{{ r.monoid }}>(s, turn), {# -#}
-            {% if doubles %}double(p.m) * double(columns){% else %}float(p.m) * float(columns){% endif %});
+        s = combine_block<{{ r.monoid }}>(s, turn);
+        const auto count = {% if doubles %}double(p.m) * double(columns){% else %}float(p.m) * float(columns){% endif %};
+        const auto result = {{ r.monoid }}::result(s, count);
 #pragma unroll
         for (int i = 0; i < ROWS; ++i) rows[i].{{ r.field }} = result;
+{% if r.beside %}        const auto beside = {{ r.monoid }}::beside(s, count); // {{ r.beside.node }}
+#pragma unroll
+        for (int i = 0; i < ROWS; ++i) rows[i].{{ r.beside.field }} = beside;
+{% endif %}{# -#}
     }
 {% endif %}{% endfor %}}
 {% if not holds_rows %}DEVICE void add_state_{{ stage.number }}(RowValues& to, const RowValues& from) {
@@ -65,7 +76,8 @@ DEVICE void epilogue_combine_{{ stage.number }}(const Params& p, int columns, Ro
 {% endfor %}}
 DEVICE void carry_result_{{ stage.number }}(RowValues& to, const RowValues& from) {
 {% for r in stage.reductions %}    to.{{ r.field }} = from.{{ r.field }};
-{% endfor %}}
+{% if r.beside %}    to.{{ r.beside.field }} = from.{{ r.beside.field }};
+{% endif %}{% endfor %}}
 {% endif %}{% endif %}{% endfor -%}
 {% if keeps_sums %}{# -#}
 // Sums down the columns of a thread's strip `v`, which it keeps in shared memory. No other thread reads or writes them meanwhile.

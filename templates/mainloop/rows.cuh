@@ -10,8 +10,8 @@
 namespace rows {
 
 constexpr int AT_ONCE = THREADS / GROUP, STEP = GROUP * STRIP, VISITS = SPAN / STEP;
-// Strips whose vectors are loaded ahead. A single one keeps loops from being unrolled.
-constexpr int FORESIGHT = VISITS < 2 ? VISITS : 2;
+// Strips whose vectors are loaded ahead. With one, loops stay rolled where a matrix is loaded. With two, edges lack registers.
+template <bool INSIDE> constexpr int FORESIGHT = VISITS < 2 ? VISITS : {% if fetches %}2{% else %}INSIDE ? 2 : 1{% endif %};
 constexpr int BATCH = AT_ONCE * TOGETHER;   // rows that a block has at a time
 
 static_assert(THREADS % GROUP == 0 && SPAN % STEP == 0 && BN % SPAN == 0, "groups of threads cover rows in whole strips");
@@ -147,7 +147,7 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
 {% endif %}{% if cluster_size > 1 and stage.number == 1 %}        wait_for_cluster();   // all of its blocks have started
 {% endif %}{% if loop.last %}        FetchedColumns ahead[VISITS];   // a load can't pass a store, which might write what it reads
 #pragma unroll
-        for (int v = 0; v < FORESIGHT; ++v) ahead[v] = epilogue_fetch_columns(p, t, strip(0, v));
+        for (int v = 0; v < FORESIGHT<INSIDE>; ++v) ahead[v] = epilogue_fetch_columns(p, t, strip(0, v));
 {% endif %}#pragma unroll
         for (int i = 0; i < TOGETHER; ++i) epilogue_reduce_{{ stage.number }}(p, t, rows[i], strip(i, 0), turn);
 {% if renews %}#pragma unroll
@@ -156,7 +156,8 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
         for (int v = 0; v < VISITS; ++v) {
             if (!INSIDE && {% if bands %}tile.column + {% endif %}v * STEP >= p.n) break;
             ColumnValues c = epilogue_column(p, t, strip(0, v), ahead[v]);
-            if (v + FORESIGHT < VISITS) ahead[v + FORESIGHT] = epilogue_fetch_columns(p, t, strip(0, v + FORESIGHT));
+            if (v + FORESIGHT<INSIDE> < VISITS) {# -#}
+                ahead[v + FORESIGHT<INSIDE>] = epilogue_fetch_columns(p, t, strip(0, v + FORESIGHT<INSIDE>));
 {% if keeps_sums %}            move_sums<false>(c, v);
 {% elif reductions %}            carry_sums(c, columns[v]);
 {% endif %}#pragma unroll

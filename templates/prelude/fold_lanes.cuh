@@ -10,12 +10,22 @@ template <class M, int FROM, int TO> struct Lanes {
 template <class M, int FROM, int TO> DEVICE typename M::State fold_lanes(typename M::State s) {
     return Lanes<M, FROM, TO>::fold(s);
 }
-// The largest exponent of all lanes comes first, so that each rescales its sum once.
-template <class M> constexpr bool FOLDS_TWICE = false;
-template <class T> constexpr bool FOLDS_TWICE<LogSumExp<T>> = true;
+// Some lanes agree on a number first. With the largest exponent of all each rescales its sum once, and with the mean of the first
+// lane their sums of distances are just added.
+template <class M> constexpr bool AGREES = false;
+template <class T> constexpr bool AGREES<LogSumExp<T>> = true;
+template <class T> constexpr bool AGREES<Variance<T>> = true;
 template <class T, int FROM, int TO> struct Lanes<LogSumExp<T>, FROM, TO> {
     static DEVICE Exponentials<T> fold(Exponentials<T> s) {
         const T largest = fold_each<Max<T>, FROM, TO>(s.largest);
         return {largest, fold_each<Sum<T>, FROM, TO>(LogSumExp<T>::scaled(s, largest))};
+    }
+};
+template <class T, int FROM, int TO> struct Lanes<Variance<T>, FROM, TO> {
+    static DEVICE Moments<T> fold(Moments<T> s) {
+        const T shift = __shfl_sync(~0u, Variance<T>::middle(s), threadIdx.x & (32 - TO | FROM - 1));
+        s = Variance<T>::about(s, shift);
+        return {fold_each<Sum<T>, FROM, TO>(s.count), shift, fold_each<Sum<T>, FROM, TO>(s.sum),
+                fold_each<Sum<T>, FROM, TO>(s.squares)};
     }
 };

@@ -116,6 +116,8 @@ DEVICE float log_of(float sum, float largest, float offset) {
 DEVICE float power_less(float x, float offset) { return expf(x - offset); }
 DEVICE float log_of(float sum, float, float) { return logf(sum); }
 {% endif -%}
+// What is infinite counts as 0, so that infinities have a difference.
+template <class T> DEVICE T finite_or_zero(T x) { return x == Max<T>::identity() || x == Min<T>::identity() ? T(0) : x; }
 template <class T> struct Exponentials { T largest, sum; };
 template <class T> struct LogSumExp {
     using State = Exponentials<T>;
@@ -124,40 +126,82 @@ template <class T> struct LogSumExp {
         const T one[1] = {x};
         take_all(s, one);
     }
-    // Elements together: one rescaling for all.
-    template <int COUNT> static DEVICE void take_all(State& s, const T (&x)[COUNT]) {
+    // Elements together, of which the first so many count: one rescaling for all.
+    template <int COUNT> static DEVICE void take_all(State& s, const T (&x)[COUNT], int inside = COUNT) {
         const State before = s;
-        foresee(s, x);
+        foresee(s, x, inside);
         s.sum = scaled(before, s.largest);
-        take_foreseen(s, x);
+        take_foreseen(s, x, inside);
     }
     // The same in two steps, for elements that stay at hand: no rescaling.
-    template <int COUNT> static DEVICE void foresee(State& s, const T (&x)[COUNT]) {
+    template <int COUNT> static DEVICE void foresee(State& s, const T (&x)[COUNT], int inside = COUNT) {
 #pragma unroll
-        for (int i = 0; i < COUNT; ++i) Max<T>::take(s.largest, x[i]);
+        for (int i = 0; i < COUNT; ++i) Max<T>::take(s.largest, i < inside ? x[i] : identity().largest);
     }
-    template <int COUNT> static DEVICE void take_foreseen(State& s, const T (&x)[COUNT]) {
-        const T offset = offset_of(finite(s.largest));
+    template <int COUNT> static DEVICE void take_foreseen(State& s, const T (&x)[COUNT], int inside = COUNT) {
+        const T offset = offset_of(finite_or_zero(s.largest));
 #pragma unroll
-        for (int i = 0; i < COUNT; ++i) s.sum += power_less(x[i], offset);
+        for (int i = 0; i < COUNT; ++i) s.sum += power_less(i < inside ? x[i] : identity().largest, offset);
     }
     static DEVICE State combine(State a, State b) {
         const T largest = max_nan(a.largest, b.largest);
         return {largest, scaled(a, largest) + scaled(b, largest)};
     }
     static DEVICE T result(State s, T) {
-        const T largest = finite(s.largest);
+        const T largest = finite_or_zero(s.largest);
         return largest + log_of(s.sum, largest, offset_of(largest));
     }
     // The sum for another largest exponent. A state without elements has no distance from it.
     static DEVICE T scaled(State s, T largest) {
-        const T power = power_less(s.largest, offset_of(finite(largest)));
+        const T power = power_less(s.largest, offset_of(finite_or_zero(largest)));
         return s.sum * (s.largest == largest ? T(1) : power);
+    }
+};
+
+// Mean and variance: a count, a shift, and the sums of distances from it and of their squares. The shift is the first element
+// that a thread takes: sums of squares lose their digits where elements lie far from zero, and these lie near. States are
+// combined about the mean of one of them, as Chan et al. (1979) do about that of all.
+DEVICE float near_quotient(float a, float b) { return __fdividef(a, b); }
+DEVICE double near_quotient(double a, double b) { return a / b; }
+template <class T> struct Moments { T count, shift, sum, squares; };
+template <class T> struct Variance {
+    using State = Moments<T>;
+    static DEVICE State identity() { return {T(0), T(0), T(0), T(0)}; }
+    static DEVICE void take(State& s, T x) {
+        s.shift = s.count == T(0) ? x : s.shift;
+        add(s, x - s.shift);
+        s.count += T(1);
+    }
+    // Elements together, of which the first so many count. A shift is finite, so that the mean of infinite ones is infinite.
+    template <int COUNT> static DEVICE void take_all(State& s, const T (&x)[COUNT], int inside = COUNT) {
+        s.shift = s.count == T(0) && inside > 0 ? finite_or_zero(x[0]) : s.shift;
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) add(s, i < inside ? x[i] - s.shift : T(0));
+        s.count += T(inside);
+    }
+    static DEVICE State combine(State a, State b) {
+        const T shift = middle(a.count == T(0) ? b : a);
+        const State x = about(a, shift), y = about(b, shift);
+        return {x.count + y.count, shift, x.sum + y.sum, x.squares + y.squares};
+    }
+    static DEVICE T result(State s, T count) {
+        const T share = T(1) / count, squares = fma(-s.sum * share, s.sum, s.squares);
+        return (squares < T(0) ? T(0) : squares) * share;
+    }
+    static DEVICE T beside(State s, T count) { return fma(s.sum, T(1) / count, s.shift); }
+    // The mean within rounding, or 0 if it is infinite.
+    static DEVICE T middle(State s) { return finite_or_zero(s.shift + near_quotient(s.sum, s.count > T(1) ? s.count : T(1))); }
+    // The same elements with another shift.
+    static DEVICE State about(State s, T shift) {
+        const T moved = s.shift - shift;
+        return {s.count, shift, fma(s.count, moved, s.sum), fma(moved, fma(s.count, moved, s.sum + s.sum), s.squares)};
     }
 
 private:
-    // What is infinite counts as 0, so that infinities have a difference.
-    static DEVICE T finite(T x) { return x == Max<T>::identity() || x == Min<T>::identity() ? T(0) : x; }
+    static DEVICE void add(State& s, T distance) {
+        s.sum += distance;
+        s.squares = fma(distance, distance, s.squares);
+    }
 };
 
 // Sums that transform their elements or their result.

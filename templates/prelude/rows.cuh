@@ -30,10 +30,10 @@ template <class A, class B> struct Both {
         return {A::combine(a.first, b.first), B::combine(a.second, b.second)};
     }
 };
-template <class A, class B> constexpr bool FOLDS_TWICE<Both<A, B>> = FOLDS_TWICE<A> || FOLDS_TWICE<B>;
+template <class A, class B> constexpr bool AGREES<Both<A, B>> = AGREES<A> || AGREES<B>;
 template <class A, class B, int FROM, int TO> struct Lanes<Both<A, B>, FROM, TO> {
     static DEVICE typename Both<A, B>::State fold(typename Both<A, B>::State s) {
-        if constexpr (FOLDS_TWICE<Both<A, B>>) return {fold_lanes<A, FROM, TO>(s.first), fold_lanes<B, FROM, TO>(s.second)};
+        if constexpr (AGREES<Both<A, B>>) return {fold_lanes<A, FROM, TO>(s.first), fold_lanes<B, FROM, TO>(s.second)};
         else return fold_each<Both<A, B>, FROM, TO>(s);   // exchanges of several states are in flight together
     }
 };

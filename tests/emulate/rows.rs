@@ -42,7 +42,7 @@ fn monoids() -> Result<Epilogue, postlude::Diagnostics> {
         let z = e.acc() + e.load("bias", F32.over(N));
         let scale = e.load("rows", F32.over(M)).abs() + 1.0;
         let first = z.max_over(N) - z.min_over(N) + z.mean_over(N) * scale + z.absmax_over(N);
-        let second = (z - first).norm_over(N) + (z * first).sum_over(N) * 0.01;
+        let second = (z - first).norm_over(N) + z.variance_over(N) * 0.125 + (z * first).sum_over(N) * 0.01;
         let index = (z.argmax_over(N) - z.argmin_over(N)).cast(F32) + z.gt(second).count_over(N).cast(F32);
         let level = e.load("bias", F32.over(N)).max_over(N) + e.constant(1.0).sum_over(N);
         let whole = z.cast(I32).sum_over(N) + (z * 2.0).cast(I32).max_over(N);

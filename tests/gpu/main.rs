@@ -38,6 +38,7 @@ mod left_out;
 mod low_bits;
 mod math;
 mod memory;
+mod moments;
 mod network;
 mod operand_sums;
 mod outputs;

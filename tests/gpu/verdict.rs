@@ -243,7 +243,9 @@ impl Expected {
             // Integers are compared as such.
             Monoid::Count | Monoid::ArgMax | Monoid::ArgMin => 0.0,
             // Those of the tests are at most squares of a spread.
-            Monoid::Custom(_) => 4.0 * most.max(most * exact.abs().sqrt()) + (combining + own) * exact.abs().max(1.0),
+            Monoid::Variance | Monoid::Custom(_) => {
+                4.0 * most.max(most * exact.abs().sqrt()) + (combining + own) * exact.abs().max(1.0)
+            }
         }
     }
 

@@ -72,7 +72,7 @@ fn of_every_monoid_along_every_axis() {
             tested += 1;
         }
     }
-    assert_eq!(tested, 10 * 8);
+    assert_eq!(tested, 10 * 9);
 }
 
 /// What only one arm of a region uses gets no gradient from where the other is picked.

@@ -121,6 +121,28 @@ fn sums_and_means_are_linear() {
     assert_eq!(linear, [Monoid::Sum, Monoid::Mean]);
 }
 
+/// However elements are grouped, and however far from zero they lie.
+#[test]
+fn a_variance_is_its_definition() {
+    let elements: Vec<f64> = (0..97).map(|i| 1e6 + f64::from(i * i % 31)).collect();
+    let of = |elements: &[f64], parts: usize| {
+        let mut all = Monoid::Variance.identity(F64);
+        for part in elements.chunks(elements.len().div_ceil(parts).max(1)) {
+            let mut state = Monoid::Variance.identity(F64);
+            part.iter().for_each(|x| Monoid::Variance.take(F64, &mut state, &[*x]));
+            Monoid::Variance.join(F64, &mut all, &state);
+        }
+        Monoid::Variance.result(&all, elements.len() as f64)
+    };
+    let mean = elements.iter().sum::<f64>() / 97.0;
+    let exact = elements.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / 97.0;
+    for parts in [1, 2, 5, 97, 200] {
+        assert!((of(&elements, parts) - exact).abs() < 1e-8 * exact, "{parts} parts");
+    }
+    assert_eq!((of(&[3.0], 1), of(&[0.75; 8], 4)), (0.0, 0.0));
+    assert!(of(&[], 1).is_nan() && of(&[1.0, f64::NAN, 2.0], 2).is_nan() && of(&[1.0, f64::INFINITY], 1).is_nan());
+}
+
 /// Such a reduction over an axis of one element computes nothing.
 #[test]
 fn some_keep_one_number_as_it_is() {

@@ -225,7 +225,8 @@ impl Program {
                     stages.resize_with(stages.len().max(stage), Stage::default);
                     let terms = terms.into_iter().map(|a| places[a.index()]).collect();
                     let whole = over.axes.is_matrix();
-                    stages[stage - 1].reductions.push(RowReduce { step: steps.len(), terms, value, monoid: *monoid, whole });
+                    let reduction = RowReduce { step: steps.len(), terms, value, monoid: *monoid, whole, beside: None };
+                    stages[stage - 1].reductions.push(reduction);
                     InstrKind::Reduced
                 }
             };
@@ -264,6 +265,7 @@ impl Program {
         }
         let only_totals = sums.is_empty() && reductions.iter().all(|reduction| reduction.operand.axes == Axes::NONE);
         reductions.iter_mut().for_each(|reduction| reduction.only_totals = only_totals);
+        stages.iter_mut().for_each(Stage::merge);
         let band = band(checked);
         let mut program = Program { steps, visit: Vec::new(), stages, stores, reductions, band, counts, sums, built_at };
         program.visit = Regions::of(&program, &program.ends().collect::<Vec<_>>()).items();

@@ -52,6 +52,22 @@ pub struct Stage {
 }
 
 impl Stage {
+    /// Leaves out reductions whose results the states of others have as well.
+    pub(super) fn merge(&mut self) {
+        for reduction in std::mem::take(&mut self.reductions) {
+            let has = |has: &RowReduce, other: &RowReduce| {
+                has.beside.is_none()
+                    && has.monoid.beside() == Some(other.monoid)
+                    && (&has.terms, has.whole) == (&other.terms, other.whole)
+            };
+            match self.reductions.iter_mut().find(|other| has(other, &reduction) || has(&reduction, other)) {
+                Some(other) if has(other, &reduction) => other.beside = Some(reduction.step),
+                Some(other) => *other = RowReduce { beside: Some(other.step), ..reduction },
+                None => self.reductions.push(reduction),
+            }
+        }
+    }
+
     /// The values that its reductions take.
     pub(in crate::plan) fn terms(&self) -> impl Iterator<Item = &usize> {
         self.reductions.iter().flat_map(|reduction| &reduction.terms)
@@ -73,6 +89,9 @@ pub struct RowReduce {
     /// Whether it goes over all rows, too.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub whole: bool,
+    /// The step that is the other result of its states, if the graph has both.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside: Option<usize>,
 }
 
 /// The axes along which each value varies inside of a band, where all that bands come to is one value.

@@ -371,6 +371,9 @@ class Methods:
     def mean_over(self, axes: str) -> Expr:
         """The `mean` along these axes: a value of the graph."""
 
+    def variance_over(self, axes: str) -> Expr:
+        """The `variance` along these axes: a value of the graph."""
+
     def sumsquares_over(self, axes: str) -> Expr:
         """The `sumsquares` along these axes: a value of the graph."""
 
