@@ -190,7 +190,6 @@ fn values() -> Result {
 fn sinks() -> Result {
     let variance = CustomMonoid::build("bits", [I32], [0], |_, [x]| [x], |_, [a], [b]| [a | b], |_, [s]| s)?;
     Epilogue::build(|e| e.reduce("bits", e.acc_i32(), variance, I32.over(N)))?;
-    let variance = Monoid::SumSquares;
     sinks! { |e, z|
         e.store("aux", z, F16); e.store("d", z.silu(), F16);
         e.store("mask", z.gt(0.0), Bits8);
@@ -206,7 +205,7 @@ fn sinks() -> Result {
         e.store("best", z.top_k_over(N, 2).values[0], F32.over(M).batched());
         e.reduce("lse", z, Monoid::LogSumExp, F32.over(M));
         e.reduce("count", z.gt(0.0), Monoid::Count, I32.over(N));
-        e.reduce("variance", z, variance, F32.over(M));
+        e.reduce("variance", z, Monoid::Variance, F32.over(M));
     }
     Ok(())
 }

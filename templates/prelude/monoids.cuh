@@ -158,9 +158,9 @@ template <class T> struct LogSumExp {
     }
 };
 
-// Mean and variance: a count, a shift, and the sums of distances from it and of their squares. The shift is the first element
-// that a thread takes: sums of squares lose their digits where elements lie far from zero, and these lie near. States are
-// combined about the mean of one of them, as Chan et al. (1979) do about that of all.
+// Mean and variance: a count, a shift, and the sums of distances from it and of their squares. The shift is the mean of the first
+// elements that a thread takes together: sums of squares lose their digits where elements lie far from zero, and these lie near.
+// States are combined about the mean of one of them, as Chan et al. (1979) do about that of all.
 DEVICE float near_quotient(float a, float b) { return __fdividef(a, b); }
 DEVICE double near_quotient(double a, double b) { return a / b; }
 template <class T> struct Moments { T count, shift, sum, squares; };
@@ -172,12 +172,25 @@ template <class T> struct Variance {
         add(s, x - s.shift);
         s.count += T(1);
     }
-    // Elements together, of which the first so many count. A shift is finite, so that the mean of infinite ones is infinite.
+    // Elements together, of which the first so many count.
     template <int COUNT> static DEVICE void take_all(State& s, const T (&x)[COUNT], int inside = COUNT) {
-        s.shift = s.count == T(0) && inside > 0 ? finite_or_zero(x[0]) : s.shift;
+        s.shift = s.count == T(0) && inside > 0 ? centre(x, inside) : s.shift;
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) add(s, i < inside ? x[i] - s.shift : T(0));
         s.count += T(inside);
+    }
+    // Their mean, and exactly their value if all are equal: the first stands for those that do not count, and nothing is rounded
+    // where halves are added. It is finite, so that the mean of infinite elements is infinite.
+    template <int COUNT> static DEVICE T centre(const T (&x)[COUNT], int inside) {
+        static_assert((COUNT & COUNT - 1) == 0, "halves have equally many elements");
+        T sums[COUNT];
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) sums[i] = (i < inside ? x[i] : x[0]) * (T(1) / T(COUNT));
+#pragma unroll
+        for (int half = COUNT / 2; half > 0; half /= 2)
+#pragma unroll
+            for (int i = 0; i < half; ++i) sums[i] += sums[i + half];
+        return finite_or_zero(sums[0]);
     }
     static DEVICE State combine(State a, State b) {
         const T shift = middle(a.count == T(0) ? b : a);
