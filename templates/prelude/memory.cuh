@@ -44,9 +44,19 @@ template <int N, class T> DEVICE void store_narrow(T* p, const Raw<T, N>& raw, i
     for (int i = 0; i < N; ++i)
         if (i < count) p[i * stride] = raw.elements[i];
 }
+// Element `i`. Two of bf16 lie in a word, and the upper one needs no shift: compilers would cut it out first.
+template <int N, class T> DEVICE auto widened(const Raw<T, N>& raw, int i) { return widen(raw.elements[i]); }
+template <int N> DEVICE float widened(const Raw<bf16, N>& raw, int i) {
+    if constexpr (N % 2 == 0) {
+        const u32 pair = reinterpret_cast<const u32*>(raw.elements)[i / 2];
+        return __uint_as_float(i % 2 == 0 ? pair << 16 : pair & 0xffff0000);
+    } else {
+        return widen(raw.elements[i]);
+    }
+}
 template <int N, class T, class V> DEVICE void widen_all(V (&values)[N], const Raw<T, N>& raw) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) values[i] = widen(raw.elements[i]);
+    for (int i = 0; i < N; ++i) values[i] = widened(raw, i);
 }
 template <int N, class T, class V> DEVICE void narrow_all(Raw<T, N>& raw, const V (&values)[N]) {
     if constexpr (Narrow<T>::IN_PAIRS && N % 2 == 0) {
