@@ -28,7 +28,7 @@ DEVICE u32 epilogue_label(const Params& p, const TileValues& t, const RowValues&
 #pragma unroll
         for (int i = 0; i < STRIP; ++i) x{{ r.name }}[i] = {{ r.terms }};
         {{ r.monoid }}::{% if r.foresees %}{{ step.takes }}{% else %}take_all{% endif %}({# -#}
-            r.{{ r.name }}, x{{ r.name }}, {% if whole %}s.row >= p.m ? 0 : {% endif %}max(0, min(STRIP, p.n - s.column)));
+            r.{{ r.name }}, x{{ r.name }}, {% if whole %}s.row >= p.m ? 0 : {% endif %}s.inside<STRIP>(p.n));
 {% endif %}{% elif step.last %}#pragma unroll
         for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>({# -#}
             {% if whole %}s.row < p.m && {% endif %}s.at(i) < p.n, r.{{ r.name }}, {{ r.terms }});

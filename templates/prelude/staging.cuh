@@ -13,6 +13,11 @@ struct Strip {
     int consumer_row;            // among the consumer's rows
 {% if delayed_store %}    u32* kept;                   // where the results wait
 {% endif %}    DEVICE int at(int i) const { return column + i / 2 * 8 + i % 2; }
+    // How many of the first COUNT elements lie ahead of column `n`.
+    template <int COUNT> DEVICE int inside(int n) const {
+        const int left = max(0, n - column);
+        return min(COUNT, left / 8 * 2 + min(left % 8, 2));
+    }
 };
 
 // Bytes within which a tensor map exclusive-ors pieces of 16 bytes with their place beyond those.

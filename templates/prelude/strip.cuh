@@ -2,6 +2,8 @@
 struct Strip {
     int row, column;
     DEVICE int at(int i) const { return column + i; }
+    // How many of the first COUNT elements lie ahead of column `n`.
+    template <int COUNT> DEVICE int inside(int n) const { return max(0, min(COUNT, n - column)); }
 };
 
 // The first `count` of N elements at distance `stride`; none if it is negative. `wide` says that they are contiguous and
