@@ -69,8 +69,8 @@ struct Held {
 {% endif %}    DEVICE void widen_strip(Accum (&acc)[STRIP], int v) const {
 #pragma unroll
         for (int e = 0; e < STRIP; ++e)
-            acc[e] = {% if packed_accumulator %}widen(raw[v].elements[e]){% else %}{# -#}
-                     widened(raw[v][e / WIDTH], e % WIDTH){% endif %};
+            acc[e] = {% if packed_accumulator %}widen(raw[v].elements[e]){% elif foresees %}{# -#}
+                     widen(raw[v][e / WIDTH].elements[e % WIDTH]){% else %}widened(raw[v][e / WIDTH], e % WIDTH){% endif %};
     }
 };
 
