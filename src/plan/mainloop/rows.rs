@@ -279,8 +279,8 @@ const BUSY: usize = 512;
 const SPILLED: u32 = 16;
 /// The most stages for which rows are widened again.
 const MOST_RENEWED: usize = 2;
-/// Blocks that may share a row, and threads of each.
-const CLUSTERS: [usize; 2] = [8, 4];
+/// Blocks that may share a row, without vectors and with (docs/measurements/0084-one-state-of-moments.md), and threads of each.
+const CLUSTERS: [[usize; 2]; 2] = [[8, 4], [4, 8]];
 const MOST_OF_CLUSTER: usize = 256;
 /// The most rows of which one thread has parts at a time.
 const MOST_TOGETHER: usize = 4;
@@ -324,7 +324,7 @@ fn tiles(request: &TileRequest<'_>) -> Vec<Tile> {
     let mut tiles: Vec<Tile> = order.into_iter().filter_map(|bytes| row.held(bytes, 1)).collect();
     let shared = request.target.has_clusters() && request.program.band.is_none() && request.program.reductions.is_empty();
     if shared && tiles.first().is_none_or(|tile| tile.threads == MOST_THREADS) {
-        let of_clusters = CLUSTERS.into_iter().filter_map(|cluster| row.held(HELD_OF_MANY, cluster));
+        let of_clusters = CLUSTERS[usize::from(has_vectors)].into_iter().filter_map(|cluster| row.held(HELD_OF_MANY, cluster));
         let of_clusters: Vec<Tile> = of_clusters.filter(|tile| tile.threads <= MOST_OF_CLUSTER).collect();
         // 1024 threads of one block leave each of them too few registers.
         tiles.splice(0..0, of_clusters);
