@@ -81,8 +81,8 @@ fn chosen_tiles_are_near_the_best() {
     }
 }
 
-/// The same of few tiles with a long K, and of few rows, where tiles whose blocks share K were measured. The estimate of few tiles
-/// was fitted to most of its shapes.
+/// The same of few tiles with a long K, where tiles whose blocks share K were measured. The estimate of few tiles was fitted to
+/// most of its shapes. Some have few rows, which an earlier survey measured.
 #[test]
 fn chosen_tiles_that_share_k_are_near_the_best() {
     let all: Vec<Measured> = survey(GpuModel::H200).into_iter().filter(has_few_tiles).collect();
