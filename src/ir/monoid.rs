@@ -187,7 +187,7 @@ monoids! {
         inner_adjoint: Some(inner::of_mean), cuda: "Mean", ..TURNED };
     /// The mean of squared distances from the mean; NaN for no elements. No digits are lost where elements lie far from zero.
     #[doc(alias = "VAR_POP")]
-    Variance = "variance", Row { lift: |x| [1.0, x[0], x[0] - x[0], 0.0], combine: moments, result: |s, _| s[2] / s[0],
+    Variance = "variance", Row { lift: |x| [1.0, x[0], 0.0 * x[0].abs(), 0.0], combine: moments, result: |s, _| s[2] / s[0],
         accumulates: false, cost_of_many: Some(4), inner_adjoint: Some(inner::of_variance), cuda: "Variance",
         beside: Some(Monoid::Mean), words: 4, cost: 8, ..NUMBER };
     /// The sum of squares; 0 for no elements. Squares are not rounded before they are added. An RMS norm divides by the
