@@ -466,7 +466,8 @@ fn few_rows_behind_wide_weights() {
         for (j, epilogue) in epilogues.iter().enumerate() {
             let shape = Shape::new(m, n, k);
             let gemm = Gemm::new([F16, BF16][i % 2], Layout::ALL[(i + j) % 4], epilogue)
-                .constant_operands((j % 2 == 0).then_some(Side::B));
+                .constant_operands((j % 2 == 0).then_some(Side::B))
+                .split_k(1);
             let plan = gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap();
             let parts = plan.choice.candidates().map(|(tile, _)| tile).filter(|tile| tile.parts() > 1);
             let tiles: Vec<Tile> = std::iter::once(plan.tile).chain(parts.skip((i + j) % 4).step_by(4).take(1)).collect();
