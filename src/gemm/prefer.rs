@@ -21,9 +21,9 @@ impl Gemm {
 
     /// Whether `f32` operands may be rounded to tf32 (10 bits of mantissa) for the tensor cores. Default: no.
     ///
-    /// They are rounded to nearest. Of two numbers as near, `sm90a` takes the even one, as TMA does, and `sm80` the one
-    /// further from zero. A number above the range of tf32 becomes infinite. The product is summed in `f32`. Sums of operands
-    /// are those of unrounded elements.
+    /// They are rounded to nearest. `sm90a` breaks a tie to the even number, as TMA does, and `sm80` away from zero. A number
+    /// above the range of tf32 becomes infinite. The product is summed in `f32`. Sums of operands are those of unrounded
+    /// elements.
     #[must_use]
     pub fn tf32(self, allow: bool) -> Gemm {
         self.prefer(|preferences| preferences.tf32 = allow)

@@ -66,13 +66,7 @@ const SINGLE: f64 = 1.13;
 const HALF: f64 = 0.7;
 /// Multiply-adds a nanosecond of one multiprocessor beside so many copies, of 16 bits; half as many of tf32.
 const PRODUCTS: f64 = 2560.0;
-/// Nanoseconds of any launch, and what a launch on all multiprocessors takes beside them. The next launch's blocks begin beside
-/// those of a launch that leaves half of the multiprocessors free.
-const LAUNCH: f64 = 450.0;
-const FULL: f64 = 810.0;
-/// Nanoseconds of the exchange of sums for each doubling of parts, and the bytes a nanosecond of received sums.
-const EXCHANGE: f64 = 20.0;
-const EXCHANGED: f64 = 27.0;
+const OVERHEADS: Overheads = Overheads { launch: 450.0, full: 810.0, exchange: 20.0, exchanged: 27.0 };
 /// Cycles a nanosecond, for epilogues.
 pub(super) const CLOCK: f64 = 1.75;
 /// Factor for tiles that reach beyond the rows, for the square of the share of their lines that does: copies of lines
@@ -222,11 +216,30 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
     let part = beyond as f64 / readers as f64 / (tile.bm as f64 + columns);
     let padded = 1.0 + PADDED * part * part;
     let epilogue = cost::epilogue(tile, inputs) * if cost::takes_turns(tile) { 1.0 } else { waves } / CLOCK;
-    let come = ((parts - 1) * tile.bm * tile.bn * size_of::<f32>()) as f64;
-    let exchange = EXCHANGE * (parts as f64).log2() + come / EXCHANGED + if tied { TIED.0 } else { 0.0 };
-    let launch = LAUNCH + FULL * (2.0 * filled - 1.0).max(0.0);
+    let overheads = OVERHEADS.of(tile, filled) + if tied { TIED.0 } else { 0.0 };
     let streamed = together * hurried(stages, ring, products / memory) * of_those(slower) * padded;
-    (streamed + epilogue + exchange + launch) / NANOSECONDS
+    (streamed + epilogue + overheads) / NANOSECONDS
+}
+
+/// What a kernel takes beside its products and its epilogue, in nanoseconds.
+pub(super) struct Overheads {
+    /// A launch on up to half of the multiprocessors, and how much longer one on all of them takes: the next launch's blocks
+    /// begin beside those of a launch that leaves half of the multiprocessors free.
+    pub launch: f64,
+    pub full: f64,
+    /// The exchange of sums for each doubling of parts, and the bytes a nanosecond of received sums.
+    pub exchange: f64,
+    pub exchanged: f64,
+}
+
+impl Overheads {
+    /// Those of blocks on a share of the multiprocessors.
+    pub fn of(&self, tile: &Tile, filled: f64) -> f64 {
+        let parts = tile.parts();
+        let come = ((parts - 1) * tile.bm * tile.bn * size_of::<f32>()) as f64;
+        let exchange = self.exchange * (parts as f64).log2() + come / self.exchanged;
+        exchange + self.launch + self.full * (2.0 * filled - 1.0).max(0.0)
+    }
 }
 
 /// The product of the factors that apply.

@@ -8,7 +8,7 @@
 //! `docs/measurements/0083-parts-of-lines.md`).
 
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, NANOSECONDS};
-use crate::plan::mainloop::sm90a::few_rows::{self, CLOCK, deep, high};
+use crate::plan::mainloop::sm90a::few_rows::{self, CLOCK, Overheads, deep, high};
 use crate::plan::{Tile, TileShape};
 use crate::problem::{Operation, Shape};
 use crate::target::{Gpu, GpuModel};
@@ -67,15 +67,9 @@ const L2: f64 = 18_200.0;
 /// Bytes a nanosecond that one multiprocessor takes in, and products.
 const TAKEN_IN: f64 = 115.0;
 const PRODUCTS: f64 = 3370.0;
-/// Nanoseconds of any launch, and what a launch on all multiprocessors takes beside them. The next launch's blocks begin beside
-/// those of a launch that leaves half of the multiprocessors free.
-const LAUNCH: f64 = 100.0;
-const FULL: f64 = 600.0;
+const OVERHEADS: Overheads = Overheads { launch: 100.0, full: 600.0, exchange: 60.0, exchanged: 17.0 };
 /// The factor for blocks of a cluster that share what they fetch.
 const TIED: f64 = 1.11;
-/// Nanoseconds of the exchange of sums for each doubling of parts, and the bytes a nanosecond of received sums.
-const EXCHANGE: f64 = 60.0;
-const EXCHANGED: f64 = 17.0;
 
 /// Factor for a ring of few stages, which runs empty.
 const fn hurried(stages: usize) -> f64 {
@@ -108,8 +102,5 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
     let tied = if parts == 1 && along_m * along_n > 1 { TIED } else { 1.0 };
     let epilogue = cost::epilogue(tile, inputs) * if cost::takes_turns(tile) { 1.0 } else { waves } / CLOCK;
     let filled = (blocks / inputs.gpu.multiprocessors as f64).min(1.0);
-    let launch = LAUNCH + FULL * (2.0 * filled - 1.0).max(0.0);
-    let come = ((parts - 1) * tile.bm * tile.bn * size_of::<f32>()) as f64;
-    let exchange = EXCHANGE * (parts as f64).log2() + come / EXCHANGED;
-    (together * hurried(stages) * tied + epilogue + exchange + launch) / NANOSECONDS
+    (together * hurried(stages) * tied + epilogue + OVERHEADS.of(tile, filled)) / NANOSECONDS
 }
