@@ -99,6 +99,15 @@ fn chosen_tiles_of_few_rows_are_near_the_best() {
     reach("few rows across lines", &across, [0.51, 0.73, 0.944]);
 }
 
+/// The same of a short K behind many rows, as convolutions of 1x1 have: memory decides, and columns outside of the matrix cost.
+/// No fit has seen these shapes.
+#[test]
+fn chosen_tiles_of_a_short_k_are_near_the_best() {
+    let all = read("short_k", GpuModel::H200);
+    assert!(all.len() >= 25, "{} shapes are left", all.len());
+    reach("short K", &all, [0.5, 0.75, 0.951]);
+}
+
 /// Asserts the shares that the planner's own choice reaches. Candidates come by their estimates. Those that were not measured are
 /// passed over. Some shapes were measured one way round only.
 fn reach(what: &str, shapes: &[Measured], least: [f64; 3]) {

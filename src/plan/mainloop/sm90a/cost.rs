@@ -190,12 +190,12 @@ const PROMOTED: f64 = 1.04;
 const PROMOTION: f64 = 190.0;
 const MOST_PROMOTED: usize = 96;
 
-/// Bytes a cycle that one multiprocessor takes in of a convolution's images, through im2col maps, and of its filters. The
-/// factor is for tiles with more than a third of their columns behind the filters
+/// Bytes a cycle that one multiprocessor takes in of a convolution's images, through im2col maps, and of its filters
 /// (`docs/measurements/0047-convolutions.md`).
 const OF_IMAGES: f64 = 47.0;
 const OF_FILTERS: f64 = 92.0;
-const WASTED: f64 = 1.8;
+/// Factors, of products and of convolutions, for tiles with more than a third of their columns outside of the matrix.
+const WASTED: [f64; 2] = [1.12, 1.8];
 
 /// Nanoseconds of an estimated cycle. Launches that fill the device for 100 us have 1.2 estimated cycles a nanosecond,
 /// and short launches of few blocks have 1.7. This value lies between the two.
@@ -391,10 +391,11 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>, model: &Co
     let powered = 1.0 + model.read_from_l2 * read + model.written_to_shared * written;
     let factor = |applies: bool, factor: f64| if applies { factor } else { 1.0 };
     let in_vain = shape.n.next_multiple_of(whole.bn) - shape.n;
-    let is_wasted = patches.is_some() && 3 * in_vain > shape.n.next_multiple_of(whole.bn);
+    let is_wasted = 3 * in_vain > shape.n.next_multiple_of(whole.bn);
+    let wasted = WASTED[usize::from(patches.is_some())];
     let other = inputs.operation.layout() != Some(Layout::TN);
     total
-        * factor(is_wasted, WASTED)
+        * factor(is_wasted, wasted)
         * factor(total > model.powered, powered)
         * factor(cluster_m > 1, if other { model.clustered_m_other } else { model.clustered_m })
         * factor(cluster_n > 1, if other { model.clustered_n_other } else { model.clustered_n })
