@@ -378,7 +378,17 @@ impl Group {
             }
             Group::Survey => sample::shapes(),
             Group::F32 => vec![cube(2048), cube(4096)],
-            Group::Tf32 => vec![cube(8192), cube(4096), cube(2048), [4096, 14336, 4096], [8192, 8192, 1024]],
+            Group::Tf32 => {
+                vec![
+                    cube(8192),
+                    cube(4096),
+                    cube(2048),
+                    [4096, 14336, 4096],
+                    [8192, 8192, 1024],
+                    [256, 4096, 4096],
+                    [64, 4096, 4096],
+                ]
+            }
             // K does not count.
             Group::Pointwise => vec![[8192, 8192, 8]],
             Group::Training => {
@@ -394,7 +404,7 @@ impl Group {
 
     fn layouts(self) -> Vec<Layout> {
         match self {
-            Group::Layouts => vec![TN, NN, NT, TT],
+            Group::Layouts | Group::Tf32 => vec![TN, NN, NT, TT],
             Group::F32 => vec![TN, TT],
             _ => vec![TN],
         }

@@ -1,7 +1,7 @@
 //! What a kernel multiplies, as its template sees it: the formats of A and B, and the instructions for them.
 
 use crate::dtype::{DType, ValueType};
-use crate::plan::{KernelPlan, panel_terms};
+use crate::plan::{KernelPlan, panel_terms, passes_registers};
 use crate::problem::Blocks;
 use serde::Serialize;
 
@@ -23,6 +23,11 @@ pub(super) struct Operands {
     lies_along_k: bool,
     /// Terms of K in 128 bytes.
     panel_terms: usize,
+    /// Lines of an operand with K strided in 128 bytes, and half of them.
+    box_lines: usize,
+    half_box: usize,
+    /// Whether a Hopper kernel reads A through registers.
+    passes_registers: bool,
     /// Whether short sums are added up outside of the tensor cores.
     promotes: bool,
     /// Whether accumulators are integers, and their zero.
@@ -69,6 +74,8 @@ impl Operands {
             .zip(plan.operation.scales())
             .filter_map(|(name, blocks)| Some(Scaled::of(name == "a", name, blocks?)))
             .collect();
+        // Operands of eight bits have K contiguous.
+        let box_lines = if a == DType::F32 { panel_terms(a) } else { 64 };
         Operands {
             element_b: if mixed { "ElementB" } else { "Element" },
             element_of_either: if mixed { "typename ElementOf<IS_A>::Type" } else { "Element" },
@@ -79,6 +86,9 @@ impl Operands {
             eight_bits_multiplied: plan.operation.multiplies() && a.is_eight_bits(),
             lies_along_k: a.lies_along_k(),
             panel_terms: panel_terms(a),
+            box_lines,
+            half_box: box_lines / 2,
+            passes_registers: plan.staging.is_some() && passes_registers(plan.operation),
             promotes: plan.promotes,
             integers,
             zero: if integers { "0" } else { "0.0f" },

@@ -15,6 +15,8 @@ pub(super) struct Wgmma {
     terms: usize,
     list: String,
     outputs: String,
+    /// The registers of an A that is in some, behind the accumulators.
+    list_a: String,
 }
 
 impl Wgmma {
@@ -22,8 +24,9 @@ impl Wgmma {
         let integers = plan.operation.accumulator() == ValueType::I32;
         let Accumulators { n, registers, list, outputs } =
             Accumulators::of(plan.tile.multiplied_columns(), if integers { "\"+r\"(d[" } else { "\"+f\"(d[" }, push_number);
+        let list_a = format!("{{%{}, %{}, %{}, %{}}}", registers, registers + 1, registers + 2, registers + 3);
         let [dtype, dtype_b] = plan.operation.dtypes().map(DType::instruction);
-        Wgmma { n, registers, dtype, dtype_b, terms: 32 / plan.operation.dtype().size(), list, outputs }
+        Wgmma { n, registers, dtype, dtype_b, terms: 32 / plan.operation.dtype().size(), list, outputs, list_a }
     }
 }
 

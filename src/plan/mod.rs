@@ -52,7 +52,7 @@ pub(crate) use mainloop::patches::corners;
 pub(crate) use mainloop::pool::constants as pool_constants;
 pub use mainloop::sm90a::cost::CostModel;
 pub use mainloop::sm90a::l2::{Priorities, Priority};
-pub(crate) use mainloop::sm90a::operand_maps::panel_terms;
+pub(crate) use mainloop::sm90a::operand_maps::{panel_terms, passes_registers};
 pub use mainloop::sm90a::smem::{Extent, SharedLayout, SharedRegion};
 pub use mainloop::sm90a::staging::{CHUNK_ROWS, Staged, Staging};
 pub use mainloop::tile::{Schedule, Tile, TileShape};

@@ -45,7 +45,7 @@ impl Repack {
 
     /// The operands of this alignment that must be copied for a mainloop; `None` if it reads both as they are.
     pub(in crate::plan) fn of(mainloop: Mainloop, operation: Operation, alignment: [usize; 2]) -> Option<Repack> {
-        let transposed = Self::transposes(mainloop, operation);
+        let transposed = Self::transposes(mainloop, operation, alignment);
         let widened = operation.widened().filter(|_| mainloop.rules().widens_copies()).map(|operand| Widened {
             operand,
             from: operation.dtypes()[operand],
@@ -59,13 +59,15 @@ impl Repack {
         needed.then_some(Repack { dtype, operands, transposed, widened })
     }
 
-    /// The operands that a mainloop reads only with K contiguous, and that have K strided.
-    pub(in crate::plan) fn transposes(mainloop: Mainloop, operation: Operation) -> [bool; 2] {
+    /// The operands that a mainloop reads only with K contiguous, and that have K strided. Hopper's reads an A of tf32 through
+    /// registers then, if it needs no copy for its alignment.
+    pub(in crate::plan) fn transposes(mainloop: Mainloop, operation: Operation, alignment: [usize; 2]) -> [bool; 2] {
         match operation {
             Operation::Product { a, layout, .. }
                 if mainloop.rules().is_staged() && a.lies_along_k() && operation.widened().is_none() =>
             {
-                [layout.a() == Order::ColumnMajor, layout.b() == Order::RowMajor]
+                let through_registers = a == DType::F32 && alignment[0] >= TMA_UNIT;
+                [layout.a() == Order::ColumnMajor && !through_registers, layout.b() == Order::RowMajor]
             }
             _ => [false; 2],
         }
@@ -75,8 +77,11 @@ impl Repack {
     pub(in crate::plan) fn read(&self, operation: Operation) -> Operation {
         match operation {
             Operation::Product { layout, .. } if self.widened.is_some() => Operation::product(self.dtype, layout),
-            Operation::Product { a, b, scales, .. } if self.transposed != [false; 2] => {
-                Operation::Product { a, b, layout: Layout::TN, scales }
+            Operation::Product { a, b, layout, scales } => {
+                let [first, second] = self.transposed;
+                let first = if first { Order::RowMajor } else { layout.a() };
+                let second = if second { Order::ColumnMajor } else { layout.b() };
+                Operation::Product { a, b, layout: Layout::of(first, second), scales }
             }
             other => other,
         }

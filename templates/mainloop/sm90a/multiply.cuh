@@ -94,6 +94,67 @@ template <class F> DEVICE void multiply({{ accumulator }} (&acc)[BLOCKS_M][{{ mu
     }
 {% endif -%}
     if constexpr (PING_PONG) mbarrier_arrive_if(thread == 0, shared + TURN + (group ^ 1) * 8);
+{% elif passes_registers %}    // A has K strided, which wgmma does not read from shared memory in tf32. So A passes through registers. A panel's
+    // elements are read while the panel before is multiplied.
+    static_assert(PANELS == 1 || PANELS % 2 == 0, "panels in turns");
+    u32 terms[2][4][BLOCKS_M][4], place[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        // Odd lanes read the halves of a step's K elements in the other order, so that lanes of a warp meet in no bank.
+        const u32 lane = thread & 31, term = lane % 4 + (i / 2 ^ lane & 1) * 4;
+        const u32 sixteen = thread / 32 % 2 * 4 + lane / 16 + i % 2 * 2;
+        place[i] = (PING_PONG ? 0 : group * (BLOCKS_M * 8192)) + thread / 64 * 4096 + term * 128 + ((sixteen ^ term) << 4)
+                   + lane / 4 % 4 * 4;
+    }
+    u32 last = 0, block = 0;
+    bool pending = false;   // whether the last stage is still read
+    auto multiply_panel = [&](u32 (&of)[4][BLOCKS_M][4], int panel) {
+        if (panel == 0) mbarrier_wait(shared + FULL + at.stage * 8, at.parity);
+        const u32 from = at.stage * STAGE_BYTES + panel * PANEL_BYTES;
+#pragma unroll
+        for (int step = 0; step < 4; ++step)
+#pragma unroll
+            for (int m = 0; m < BLOCKS_M; ++m) {
+                u32 read[4];
+#pragma unroll
+                for (int i = 0; i < 4; ++i) read[i] = shared_at<u32>(from + place[i] + (m * 8192 + step * 1024));
+#pragma unroll
+                for (int i = 0; i < 4; ++i) of[step][m][i] = thread & 1 ? read[i ^ 2] : read[i];
+            }
+        const u64 b = wgmma_descriptor(shared + from + A_BYTES, 8192);
+        wgmma_fence();
+#pragma unroll
+        for (int step = 0; step < 4; ++step)
+#pragma unroll
+            for (int m = 0; m < BLOCKS_M; ++m) wgmma_mma(acc[m], of[step][m], b + step * 2, (block | panel | step) != 0);
+        wgmma_commit();
+        if constexpr (DELAYED_STORE)
+            if (panel == 0 && block < CHUNKS) meanwhile(block);
+        wgmma_wait<1>();
+        if (panel == 0) release(last, pending);
+        if (panel < PANELS - 1) return;
+        pending = true;
+        last = at.stage;
+        at.advance();
+        ++block;
+    };
+    // An odd block comes first: where a loop may end between two, the assembler makes each product wait for the one before.
+    if (PANELS == 1 && blocks % 2 > 0) {
+        multiply_panel(terms[0], 0);
+        wgmma_wait<0>();
+        release(last, true);
+        pending = false;
+    }
+#pragma unroll 1
+    for (; block < blocks;) {
+        multiply_panel(terms[0], 0);
+        multiply_panel(terms[1], PANELS > 1 ? 1 : 0);
+#pragma unroll
+        for (int panel = 2; panel < PANELS; ++panel) multiply_panel(terms[panel % 2], panel);
+    }
+    if constexpr (PING_PONG) mbarrier_arrive_if(thread == 0, shared + TURN + (group ^ 1) * 8);
+    wgmma_wait<0>();
+    release(last, pending);
 {% else %}    u32 last = 0, block = 0;
 #pragma unroll 1
     do {

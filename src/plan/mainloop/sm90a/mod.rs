@@ -1,5 +1,5 @@
-//! Hopper's mainloop: its rules, the cost of its tiles, its shared memory, its operands' tensor maps, its edge tiles, and the
-//! L2 cache.
+//! Hopper's mainloop: its rules, how it reads operands, the cost of its tiles, its shared memory, its operands' tensor maps, its
+//! edge tiles, and the L2 cache.
 
 pub(in crate::plan) mod cost;
 pub(in crate::plan) mod edges;
@@ -7,6 +7,7 @@ pub(in crate::plan) mod few_rows;
 mod few_tiles;
 pub(in crate::plan) mod l2;
 pub(in crate::plan) mod operand_maps;
+mod reads;
 pub(in crate::plan) mod rules;
 pub(in crate::plan) mod smem;
 pub(in crate::plan) mod staging;

@@ -10,6 +10,11 @@ pub(crate) const fn panel_terms(dtype: DType) -> usize {
     128 / dtype.size()
 }
 
+/// Whether A passes through registers: `wgmma` reads tf32 from shared memory with K contiguous only, and from registers any A.
+pub(crate) fn passes_registers(operation: Operation) -> bool {
+    operation.dtype() == DType::F32 && operation.patches().is_none() && !operation.k_contiguous()[0]
+}
+
 /// The maps of A and B: boxes of 128 bytes of K, or of M or N if K is the strided axis. Under multicast each block of a
 /// cluster fetches half of a box. Blocks that share K fetch everything that they multiply.
 pub(super) fn operand_maps(tile: &Tile, operation: Operation, layout: Layout) -> Vec<TensorMap> {
@@ -31,7 +36,7 @@ pub(super) fn operand_maps(tile: &Tile, operation: Operation, layout: Layout) ->
         source: sources[i],
         dtype: dtypes[i],
         box_inner: panel_terms(dtypes[i]),
-        box_outer: if k_major { extent } else { 64 } / shared,
+        box_outer: if k_major { extent } else { panel_terms(dtypes[i]) } / shared,
         swizzle: Swizzle::B128,
         required: true,
     };

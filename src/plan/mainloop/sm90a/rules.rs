@@ -1,14 +1,15 @@
 //! `sm90a`: Hopper's tensor cores through `wgmma`, fed by TMA (`templates/mainloop/sm90a/`).
 
 use super::cost::{self, CostInputs};
+use super::operand_maps::passes_registers;
+use super::reads::{double, pays_copies, turns, without_tf32};
 use super::staging::{MOST_CHUNK, Staging};
 use super::{few_rows, few_tiles, l2};
 use crate::check::Checked;
-use crate::dtype::{DType, ValueType};
-use crate::ir::{Node, Operand, Order};
+use crate::dtype::DType;
+use crate::ir::{Operand, Order};
 use crate::plan::code::{Code, Copied, Copies, Price, Priced};
 use crate::plan::epilogue::reduce::Unit;
-use crate::plan::launch::repack::Repack;
 use crate::plan::mainloop::rules::{Asked, Number, Rules, Tried, first_broken};
 use crate::plan::mainloop::tile::{Schedule, Tile, TileShape};
 use crate::plan::mainloop::{patches, scaled};
@@ -230,7 +231,14 @@ impl Rules for Sm90a {
             ),
             (tile.multiplied() <= 200, "a thread holds at most 200 accumulators"),
             (bk > 0 && (bk * a.size()).is_multiple_of(128), "K comes by 128 bytes"),
-            (!a.lies_along_k() || layout == Layout::TN, "operands of eight bits and of tf32 lie with K contiguous"),
+            (
+                !a.lies_along_k() || layout == Layout::TN || layout == Layout::NN && a == DType::F32,
+                "operands of eight bits, and B of tf32, lie with K contiguous",
+            ),
+            (
+                !passes_registers(operation) || tile.multiplied() + 32 * rows / 64 <= MOST_BESIDE_A,
+                "a thread has registers for two blocks of A beside its accumulators",
+            ),
             (splits_k || matches!(cluster, [1, 1] | [2, 1] | [1, 2]), "a cluster is one block or two"),
             (!splits_k || matches!(cluster, [1, 2 | 3 | 4 | 8]), "two, three, four or eight blocks along N share K"),
             (!splits_k || !ping_pong, "blocks that share K have consumers that share the tile"),
@@ -365,13 +373,19 @@ impl Rules for Sm90a {
 
     /// Either order is staged as fast, but tiles have at least 64 rows: the shorter side of a narrow output becomes the
     /// columns.
-    fn prefers_transposed(&self, _: Operation, shape: Shape) -> Option<bool> {
+    fn prefers_transposed(&self, operation: Operation, shape: Shape) -> Option<bool> {
+        if let Some(turns) = turns(operation, shape) {
+            return Some(turns);
+        }
         (shape.m.min(shape.n) <= cost::NARROW).then_some(shape.m < shape.n)
     }
 
     /// Few rows have estimates that know which way a tile lies. Elsewhere the same tile has nearly the same both ways, and
     /// matrices of bytes and bits, which are moved along their rows only, stay as they are.
     fn other_way(&self, operation: Operation, epilogue: &Checked, shape: Shape) -> Option<f64> {
+        if turns(operation, shape).is_some() {
+            return None;
+        }
         if few_rows::applies(operation, shape) {
             return Some(1.0);
         }
@@ -397,44 +411,8 @@ impl Sm90a {
     }
 }
 
-/// Whether the copies pay that the operands of a product need, if any, where another mainloop needs none.
-fn pays_copies(asked: &Asked<'_>) -> bool {
-    let Asked { operation, shape, alignment, preferences, .. } = *asked;
-    let (dtype, transposed) = (operation.dtype(), Repack::transposes(Mainloop::Sm90a, operation));
-    // Other tensor-core mainloops transpose no operands of eight bits either, and multiply no `f32` in full precision.
-    let is_alone = match dtype {
-        DType::F32 => !preferences.tf32,
-        _ => transposed != [false; 2],
-    };
-    let copied = [0, 1].map(|i| alignment[i] < TMA_UNIT || transposed[i]);
-    let copies = copied.contains(&true) && operation.patches().is_none() && operation.widened().is_none();
-    !copies || is_alone || Repack::pays(shape, dtype.size(), alignment, copied)
-}
-
-/// Why operands of `f32` are not multiplied as tf32, if they are not.
-fn without_tf32(asked: &Asked<'_>) -> Option<String> {
-    let Asked { operation, preferences, epilogue, .. } = *asked;
-    if !preferences.tf32 {
-        return Some("f32 operands keep full precision unless tf32 is asked for".into());
-    }
-    if operation.patches().is_some() && operation.layout() != Some(Layout::TN) {
-        return Some("wgmma reads tf32 with K contiguous, and gradients of a convolution have K strided".into());
-    }
-    if epilogue.summed_operand().is_some() {
-        return Some("operands arrive rounded to tf32, and the epilogue sums one in f32".into());
-    }
-    double(epilogue).map(|value| format!("its epilogues have no f64 values, and {value} is one: sm80 has them"))
-}
-
-/// The first value of an epilogue that is an `f64`, in the words of the listing.
-fn double(epilogue: &Checked) -> Option<String> {
-    let graph = epilogue.graph();
-    let (id, node) = graph.nodes().find(|(id, _)| epilogue.type_of(*id).value == ValueType::F64)?;
-    Some(match node {
-        Node::Scalar { name, .. } | Node::Load { name, .. } | Node::Gather { name, .. } => format!("`{name}`"),
-        _ => format!("{id} of the epilogue, `{}`,", node.mnemonic()),
-    })
-}
+/// The most registers of a thread for accumulators and for two blocks of an A that passes through registers.
+const MOST_BESIDE_A: usize = 192;
 
 /// The rule of what reads images that a tile of Hopper's breaks, if any.
 fn broken_rule_of_patches(tile: &Tile, operation: Operation) -> Option<&'static str> {
