@@ -59,7 +59,7 @@ constexpr int {{ constant.name }} = {{ constant.value }};
     {% if doubles %}{% include "prelude/monoids_of_doubles.cuh" %}{% endif %}
 {% include "prelude/lanes.cuh" %}{% include "prelude/fold_lanes.cuh" %}{% include "epilogue/monoids.cuh" %}{% endif %}{# -#}
     {% if mainloop == "groups" %}{% include "prelude/copies.cuh" %}{% include "prelude/groups.cuh" %}{# -#}
-    {% else %}{% include "prelude/rows.cuh" %}{% endif %}{% endif -%}
+    {% else %}{% if copies %}{% include "prelude/copies.cuh" %}{% endif %}{% include "prelude/rows.cuh" %}{% endif %}{% endif -%}
 {% if calls and not monoids_call %}{% include "epilogue/calls.cuh" %}{% endif -%}
 {% include "epilogue/values.cuh" %}
 {% include "epilogue/phases.cuh" %}

@@ -321,60 +321,63 @@ fn number() -> impl Strategy<Value = usize> {
     prop_oneof![4 => 0..edges.len() - 5, 1 => 0..edges.len()].prop_map(move |i| edges[i])
 }
 
+fn rows() -> impl Strategy<Value = TileShape> {
+    let numbers = [number(), number(), number(), number(), number(), number()];
+    (numbers, [any::<bool>(), any::<bool>()]).prop_map(|([group, span, together, cluster, depth, bytes], [ahead, whole])| {
+        TileShape::Rows { group, span, together, ahead, whole, cluster, copies: [depth, bytes] }
+    })
+}
+
 fn tile() -> impl Strategy<Value = Tile> {
-    let shape = prop_oneof![
-        [number(), number(), number()].prop_map(|[bk, tm, tn]| TileShape::Simt { bk, tm, tn }),
-        [number(), number(), number(), number()].prop_map(|[bk, stages, warps_m, warps_n]| TileShape::Sm80 {
-            bk,
-            stages,
-            warps_m,
-            warps_n
-        }),
-        ([number(), number(), number(), number(), number()], any::<bool>()).prop_map(|([bk, stages, consumers, m, n], turns)| {
-            let schedule = if turns { Schedule::PingPong } else { Schedule::Cooperative };
-            TileShape::Sm90a { bk, stages, consumers, schedule, cluster: [m, n], splits_k: false }
-        }),
-        [number(), number(), number(), number(), number()].prop_map(|[lines, line, terms, warps_m, warps_n]| TileShape::Bands {
-            lines,
-            line,
-            terms,
-            warps_m,
-            warps_n
-        }),
-        ([number(), number(), number()], any::<bool>()).prop_map(|([keys, stages, width], wgmma)| TileShape::Attention {
-            keys,
-            stages,
-            width,
-            wgmma
-        }),
-        [number(), number()].prop_map(|[run, taps]| TileShape::Depthwise { run, taps }),
-        [number(), number(), number(), number(), number(), number()].prop_map(
-            |[lines, line, terms, pixels, warps_n, warps_k]| {
-                TileShape::BandsFilters { lines, line, terms, pixels, warps_n, warps_k }
-            }
-        ),
-        [number(), number(), number(), number(), number(), number(), number()].prop_map(
-            |[vector, lanes, run, rows, y, x, parts]| {
-                TileShape::DepthwiseFilters { vector, lanes, run, rows, window: [y, x], parts }
-            }
-        ),
-        [number(), number(), number(), number(), number(), number(), number()].prop_map(
-            |[run, across, groups, rows, stages, line, taps]| {
-                TileShape::DepthwiseLines { run, across, groups, rows, stages, line, taps }
-            }
-        ),
-        number().prop_map(|cluster| TileShape::Gemv { cluster }),
-        Just(TileShape::Pointwise),
-        ([number(), number(), number(), number()], [any::<bool>(), any::<bool>()]).prop_map(
-            |([group, span, together, cluster], [ahead, whole])| TileShape::Rows { group, span, together, ahead, whole, cluster }
-        ),
-        [number(), number(), number(), number()].prop_map(|[band, cluster, bytes, together]| TileShape::Groups {
-            band,
-            cluster,
-            bytes,
-            together
-        }),
-    ];
+    let shape =
+        prop_oneof![
+            [number(), number(), number()].prop_map(|[bk, tm, tn]| TileShape::Simt { bk, tm, tn }),
+            [number(), number(), number(), number()].prop_map(|[bk, stages, warps_m, warps_n]| TileShape::Sm80 {
+                bk,
+                stages,
+                warps_m,
+                warps_n
+            }),
+            ([number(), number(), number(), number(), number()], any::<bool>()).prop_map(
+                |([bk, stages, consumers, m, n], turns)| {
+                    let schedule = if turns { Schedule::PingPong } else { Schedule::Cooperative };
+                    TileShape::Sm90a { bk, stages, consumers, schedule, cluster: [m, n], splits_k: false }
+                }
+            ),
+            [number(), number(), number(), number(), number()]
+                .prop_map(|[lines, line, terms, warps_m, warps_n]| TileShape::Bands { lines, line, terms, warps_m, warps_n }),
+            ([number(), number(), number()], any::<bool>()).prop_map(|([keys, stages, width], wgmma)| TileShape::Attention {
+                keys,
+                stages,
+                width,
+                wgmma
+            }),
+            [number(), number()].prop_map(|[run, taps]| TileShape::Depthwise { run, taps }),
+            [number(), number(), number(), number(), number(), number()].prop_map(
+                |[lines, line, terms, pixels, warps_n, warps_k]| {
+                    TileShape::BandsFilters { lines, line, terms, pixels, warps_n, warps_k }
+                }
+            ),
+            [number(), number(), number(), number(), number(), number(), number()].prop_map(
+                |[vector, lanes, run, rows, y, x, parts]| {
+                    TileShape::DepthwiseFilters { vector, lanes, run, rows, window: [y, x], parts }
+                }
+            ),
+            [number(), number(), number(), number(), number(), number(), number()].prop_map(
+                |[run, across, groups, rows, stages, line, taps]| {
+                    TileShape::DepthwiseLines { run, across, groups, rows, stages, line, taps }
+                }
+            ),
+            number().prop_map(|cluster| TileShape::Gemv { cluster }),
+            Just(TileShape::Pointwise),
+            rows(),
+            [number(), number(), number(), number()].prop_map(|[band, cluster, bytes, together]| TileShape::Groups {
+                band,
+                cluster,
+                bytes,
+                together
+            }),
+        ];
     ([number(), number(), number(), number()], shape).prop_map(|([bm, bn, threads, min_blocks], shape)| Tile {
         bm,
         bn,
@@ -408,8 +411,8 @@ fn changed(mut tile: Tile, (place, number): (usize, usize)) -> Tile {
         }
         TileShape::Gemv { cluster } => numbers.push(cluster),
         TileShape::Pointwise => {}
-        TileShape::Rows { group, span, together, ahead: _, whole: _, cluster } => {
-            numbers.extend([group, span, together, cluster]);
+        TileShape::Rows { group, span, together, ahead: _, whole: _, cluster, copies: [depth, bytes] } => {
+            numbers.extend([group, span, together, cluster, depth, bytes]);
         }
         TileShape::Groups { band, cluster, bytes, together } => numbers.extend([band, cluster, bytes, together]),
     }

@@ -148,11 +148,12 @@ pub(super) fn constants(plan: &KernelPlan) -> Vec<Constant> {
     if plan.program.reductions.is_empty() {
         return Vec::new();
     }
-    let Unit { rows, threads, row_lanes, row_sharers } = plan.tile.unit(plan.strip);
+    let Unit { rows, columns, threads, row_lanes, row_sharers } = plan.tile.unit(plan.strip);
     let mainloop = || plan.tile.shared_memory(plan.operation.dtype(), 0).next_multiple_of(16);
     let at = plan.staging.as_ref().map_or_else(mainloop, |staging| staging.memory.of(SharedRegion::Parts).at);
     let list = [
         ("UNIT_ROWS", rows),
+        ("UNIT_COLUMNS", columns),
         ("UNIT_THREADS", threads),
         ("ROW_LANES", row_lanes),
         ("ROW_SHARERS", row_sharers),

@@ -195,6 +195,8 @@ pub(super) struct Rows {
     visits_label_again: bool,
     /// Whether they keep sums over M in shared memory from row to row.
     keeps_sums: bool,
+    /// Whether the next batches of rows are on their way to shared memory.
+    copies: bool,
     /// Whether blocks take the rows in turns, batch by batch.
     interleaves: bool,
     /// Whether anything is reduced over all rows and columns before the visit.
@@ -227,6 +229,7 @@ impl Rows {
             label_apart: label_apart && (visits_label_again || has_label),
             visits_label_again,
             keeps_sums,
+            copies: plan.tile.copies_rows(),
             interleaves: plan.interleaves_rows(),
             whole,
             bands: plan.program.band.is_some(),

@@ -102,6 +102,7 @@ pub(super) static ALL: &[(&str, &str)] = templates![
     "mainloop/pointwise.cuh",
     "mainloop/rows.cuh",
     "mainloop/held.cuh",
+    "mainloop/kept.cuh",
     "mainloop/inside.cuh",
     "mainloop/groups.cuh",
 ];

@@ -34,7 +34,7 @@ DEVICE void epilogue_visit(const Params& p, const TileValues& t, ColumnValues& c
 {% endif %}{% if r.all %}#pragma unroll
         for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>({{ r.counts }}, c.{{ r.name }}, {{ r.terms }});
 {% endif %}{% if r.elements %}        const {{ r.block_type }} block({# -#}
-            p, s.row - s.row % UNIT_ROWS, s.column - s.column % BN, t.batch);
+            p, s.row - s.row % UNIT_ROWS, s.column - s.column % UNIT_COLUMNS, t.batch);
         const {{ r.result_type }} result{ {{ r.base }}, {{ r.ld }}};
         {{ r.monoid }}::State states[STRIP];
 #pragma unroll
@@ -48,7 +48,7 @@ DEVICE void epilogue_visit(const Params& p, const TileValues& t, ColumnValues& c
         for (int i = 0; i < STRIP; ++i)
             if (s.row < p.m && s.at(i) < p.n)
                 publish_partial<{{ r.monoid }}, {{ r.added }}>({# -#}
-                    p, block, {{ r.partials }}, result, s.row % UNIT_ROWS * BN + s.at(i) % BN, states[i]);
+                    p, block, {{ r.partials }}, result, s.row % UNIT_ROWS * UNIT_COLUMNS + s.at(i) % UNIT_COLUMNS, states[i]);
 {% endif %}    }
 {% endfor -%}
 {% for count in counts %}#pragma unroll

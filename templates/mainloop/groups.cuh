@@ -13,15 +13,13 @@ static_assert(BM % (CLUSTER * AT_ONCE) == 0, "blocks have as many rows, in whole
 static_assert(BN % BAND == 0 && BAND % STRIP == 0, "no strip crosses the border of a group");
 
 {% include "mainloop/held.cuh" %}
-// What this thread keeps of one of its rows: behind all threads' accumulators come those of each matrix that is loaded.
-struct Kept {
-    Vector raw[VECTORS];
-};
-constexpr int PLACES = ROWS * STRIPS;
+constexpr int PLACES = ROWS * STRIPS, AT_KEPT = 0;
+{% include "mainloop/kept.cuh" %}
 static_assert(sizeof(Kept){% for load in fetches %} + sizeof(Raw<{{ load.dtype }}, STRIP>){% endfor %} <= STRIP * BYTES,
               "the plan made room for what is kept");
+DEVICE int place_of(int pass) { return pass * THREADS + int(threadIdx.x); }
 DEVICE void keep(const Held& held, int pass) {
-    const int place = pass * THREADS + int(threadIdx.x);
+    const int place = place_of(pass);
     Kept& kept = reinterpret_cast<Kept*>(smem)[place];
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v) kept.raw[v] = held.raw[0][v];
@@ -30,42 +28,10 @@ DEVICE void keep(const Held& held, int pass) {
     reinterpret_cast<Raw<{{ load.dtype }}, STRIP>*>(behind)[place] = held.fetched[0].{{ load.value }};
     behind += PLACES * sizeof(Raw<{{ load.dtype }}, STRIP>);
 {% endfor %}{% endif %}}
-DEVICE void recall(Held& held, int pass) {
-    const int place = pass * THREADS + int(threadIdx.x);
-    const Kept& kept = reinterpret_cast<const Kept*>(smem)[place];
-#pragma unroll
-    for (int v = 0; v < VECTORS; ++v) held.raw[0][v] = kept.raw[v];
-{% if fetches %}    const u8* behind = smem + PLACES * sizeof(Kept);
-{% for load in fetches %}    held.fetched[0].{{ load.value }} = {# -#}
-        reinterpret_cast<const Raw<{{ load.dtype }}, STRIP>*>(behind)[place];
-    behind += PLACES * sizeof(Raw<{{ load.dtype }}, STRIP>);
-{% endfor %}{% endif %}}
 
-// Whether what is read lies in memory as strips are kept, so that it is copied without registers, all of it at once.
-DEVICE constexpr bool is_copied(int bytes) { return bytes == 4 || bytes % 8 == 0; }
-constexpr bool COPIES = {% if reads_accumulator %}ACC_ROW_MAJOR && VECTORS == 1 && is_copied(sizeof(Kept)){# -#}
-    {% else %}false{% endif %}{# -#}
-    {% for load in fetches %} && {# -#}
-    {% if load.along_strip and not load.default %}is_copied(sizeof(Raw<{{ load.dtype }}, STRIP>)){# -#}
-    {% else %}false{% endif %}{% endfor %};
 // Passes of one of four turns of copies.
 constexpr int TURN = ((PASSES + 3) / 4 + TOGETHER - 1) / TOGETHER * TOGETHER;
 
-template <class R> DEVICE void copy(R* to, const void* from) {
-    constexpr int CHUNK = sizeof(R) % 16 == 0 ? 16 : sizeof(R) % 8 == 0 ? 8 : 4;
-    const u32 address = u32(__cvta_generic_to_shared(to));
-#pragma unroll
-    for (int at = 0; at < int(sizeof(R)); at += CHUNK) copy_async<CHUNK>(address + at, static_cast<const u8*>(from) + at, CHUNK);
-}
-DEVICE void copy_strip(const Params& p, const TileValues& t, const Strip& s, int pass) {
-    const int place = pass * THREADS + int(threadIdx.x);
-{% if reads_accumulator %}    const Element* const accumulator = static_cast<const Element*>(p.a) + t.batch * p.batch_stride_a;
-    copy(reinterpret_cast<Kept*>(smem) + place, accumulator + s.row * p.lda + s.column);
-{% endif %}{% if fetches %}    u8* behind = smem + PLACES * sizeof(Kept);
-{% for load in fetches %}    copy(reinterpret_cast<Raw<{{ load.dtype }}, STRIP>*>(behind) + place, {# -#}
-         {{ load.base }} + (s.row * {{ load.ld }} + s.column)); // {{ load.node }}
-    behind += PLACES * sizeof(Raw<{{ load.dtype }}, STRIP>);
-{% endfor %}{% endif %}}
 // Waits for this thread's own copies of a turn.
 DEVICE void wait_for_turn(int turn) {
     if (turn == 0) copy_async_wait<3>();
@@ -88,7 +54,7 @@ template <bool INSIDE> DEVICE void visit(const Params& p, const TileValues& t, c
         for (int from = 0; from < 4 * TURN; from += TURN) {
 #pragma unroll 4
             for (int pass = from; pass < min(from + TURN, PASSES); ++pass)
-                copy_strip(p, t, {first + pass * AT_ONCE, column}, pass);
+                copy_strip({p, t, {first + pass * AT_ONCE, column}}, 0, place_of(pass));
             copy_async_commit();
         }
     }
@@ -102,7 +68,7 @@ template <bool INSIDE> DEVICE void visit(const Params& p, const TileValues& t, c
 {% if stage.number == 1 %}            if constexpr (!COPIED) {
                 held[i].read<INSIDE>(p, t, {first + (pass + i) * AT_ONCE, column});
                 keep(held[i], pass + i);
-            } else {% endif %}recall(held[i], pass + i);
+            } else {% endif %}recall(held[i], 0, place_of(pass + i));
         }
 #pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
@@ -124,7 +90,7 @@ template <bool INSIDE> DEVICE void visit(const Params& p, const TileValues& t, c
             const Strip s{first + (pass + i) * AT_ONCE, column};
             assume<INSIDE>(p, s);
             Held held;
-            recall(held, pass + i);
+            recall(held, 0, place_of(pass + i));
             Accum acc[STRIP];
             held.widen_strip(acc, 0);
             epilogue_visit(p, t, c, r[0], held.fetched[0], s, acc);

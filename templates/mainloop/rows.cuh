@@ -17,7 +17,20 @@ constexpr int BATCH = AT_ONCE * TOGETHER;   // rows that a block has at a time
 static_assert(THREADS % GROUP == 0 && SPAN % STEP == 0 && BN % SPAN == 0, "groups of threads cover rows in whole strips");
 static_assert(BM % BATCH == 0, "a tile has whole batches of rows");
 
-{% include "mainloop/held.cuh" %}{% if label_apart -%}
+{% include "mainloop/held.cuh" %}{% if copies -%}
+constexpr int PLACES = DEPTH * TOGETHER * VISITS * THREADS;   // of batches on their way
+static_assert(AT_KEPT + PLACES * STRIP * BYTES <= MAINLOOP_SMEM, "the plan made room for batches on their way");
+{% include "mainloop/kept.cuh" %}
+// Each thread copies what it reads itself.
+DEVICE int place_of(int stage, int i, int v) { return ((stage * TOGETHER + i) * VISITS + v) * THREADS + int(threadIdx.x); }
+DEVICE void copy_batch(const Sources (&from)[TOGETHER], int stage) {
+#pragma unroll
+    for (int i = 0; i < TOGETHER; ++i)
+#pragma unroll
+        for (int v = 0; v < VISITS; ++v) copy_strip(from[i], v * STEP, place_of(stage, i, v));
+}
+
+{% endif %}{% if label_apart -%}
 // Shows the strip that has a row's label to one of its threads, behind all other strips.
 template <class VISIT> DEVICE void visit_label(
     const Params& p, const TileValues& t, const Held& held, const RowValues& r, const Strip& first, VISIT visit) {
@@ -46,7 +59,7 @@ DEVICE bool has_whole_batches(const Params& p, const TileOrigin& tile) {
 // INSIDE: the whole tile lies inside of the matrix.
 template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileValues& t, const TileOrigin& tile) {
     // Without a sign, so that compilers know that strips of one row are constants apart.
-    const int first = int(threadIdx.x / u32(GROUP));
+    const int first = GROUP == THREADS ? 0 : int(threadIdx.x / u32(GROUP));
 {% if cluster_size > 1 %}    begin_arrivals(arrivals());
     int of_block = int(blockIdx.x % u32(CLUSTER)) * SPAN;
     asm volatile("" : "+r"(of_block));   // else its bits are put into the strips' one by one
@@ -54,7 +67,9 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
 {% endif %}    const int lane = {% if bands %}tile.column + {% endif %}{% if cluster_size > 1 %}of_block + {% endif %}{# -#}
         int(threadIdx.x % u32(GROUP)) * STRIP;
     int turn = 0;
-{% if whole %}    const int width = {% if bands %}min(BN, p.n - tile.column){% else %}p.n{% endif %};
+{% if copies %}    constexpr bool COPIED = INSIDE && COPIES;
+{% elif keeps_sums %}    constexpr bool COPIED = false;
+{% endif %}{% if whole %}    const int width = {% if bands %}min(BN, p.n - tile.column){% else %}p.n{% endif %};
 {% endif %}{% if holds_rows %}{% if keeps_sums %}#pragma unroll
     for (int v = 0; v < VISITS; ++v) {
         ColumnValues c = epilogue_column(p, t, {tile.row + first, lane + v * STEP});
@@ -64,16 +79,37 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
 #pragma unroll
     for (int v = 0; v < VISITS; ++v) columns[v] = epilogue_column(p, t, {tile.row + first, lane + v * STEP});
 {% endif %}{% if keeps_sums %}    Held held[TOGETHER];   // where a strip has been visited the next row's is loaded
+    if constexpr (!COPIED) {
 #pragma unroll
-    for (int i = 0; i < TOGETHER; ++i) held[i].read<INSIDE>(p, t, {row_of(p, tile, 0) + i * AT_ONCE + first, lane});
+        for (int i = 0; i < TOGETHER; ++i) held[i].read<INSIDE>(p, t, {row_of(p, tile, 0) + i * AT_ONCE + first, lane});
+    }
 {% else %}    Held next[AHEAD ? TOGETHER : 1];   // loads in flight
-    RowValues next_rows[AHEAD ? TOGETHER : 1];
-    if constexpr (AHEAD) {   // without braces NVRTC 13.0 drops what is behind the pragma
+{% endif %}{% if copies %}    Sources from[TOGETHER];
+    const int apart = row_of(p, tile, BATCH) - row_of(p, tile, 0);   // from batch to batch
+    int stage = 0;
+{% if not keeps_sums %}    FetchedColumns vectors[VISITS];   // of all rows
+{% endif %}    if constexpr (COPIED) {
+{% if not keeps_sums %}#pragma unroll
+        for (int v = 0; v < VISITS; ++v) vectors[v] = epilogue_fetch_columns(p, t, {tile.row + first, lane + v * STEP});
+{% endif %}#pragma unroll
+        for (int i = 0; i < TOGETHER; ++i) from[i] = {p, t, {row_of(p, tile, 0) + i * AT_ONCE + first, lane}};
+#pragma unroll
+        for (int d = 0; d < DEPTH; ++d) {
+            if (d * BATCH < BM && row_of(p, tile, d * BATCH) < p.m) copy_batch(from, d);
+            copy_async_commit();
+#pragma unroll
+            for (int i = 0; i < TOGETHER; ++i) from[i].advance(p, apart);
+        }
+    }
+{% endif %}{% if copies or not keeps_sums %}    {# -#}
+    constexpr bool LOADS_ROWS = {% if copies %}COPIED || {% endif %}{% if keeps_sums %}false{% else %}AHEAD{% endif %};
+    RowValues next_rows[LOADS_ROWS ? TOGETHER : 1];
+    if constexpr (LOADS_ROWS) {   // without braces NVRTC 13.0 drops what is behind the pragma
 #pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
             const Strip s{row_of(p, tile, 0) + i * AT_ONCE + first, lane};
-            next[i].read<INSIDE>(p, t, s);
-            next_rows[i] = epilogue_row(p, t, s);
+{% if not keeps_sums %}            {% if copies %}if constexpr (!COPIED) {% endif %}next[i].read<INSIDE>(p, t, s);
+{% endif %}            next_rows[i] = epilogue_row(p, t, s);
         }
     }
 {% endif -%}
@@ -81,13 +117,24 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
     for (int batch = 0; batch < BM && row_of(p, tile, batch) < p.m; batch += BATCH) {
         const int row_of_batch = row_of(p, tile, batch);
         const auto strip = [&](int i, int v) { return Strip{row_of_batch + i * AT_ONCE + first, lane + v * STEP}; };
-{% if not keeps_sums %}        Held held[TOGETHER];
+{% if copies and not keeps_sums %}        const auto fetched = [&](int v) {
+            if constexpr (COPIED) return vectors[v];
+            else return epilogue_fetch_columns(p, t, strip(0, v));
+        };
+{% endif %}{% if not keeps_sums %}        Held held[TOGETHER];
 {% endif %}        RowValues rows[TOGETHER];
 #pragma unroll
         for (int i = 0; i < TOGETHER; ++i) {
             const Strip s{row_of_batch + i * AT_ONCE + first, lane};
             if constexpr (INSIDE) __builtin_assume(s.row < p.m);
-{% if not keeps_sums %}            if constexpr (AHEAD) {
+{% if copies %}            if constexpr (COPIED) {
+                if (i == 0) copy_async_wait<DEPTH - 1>();
+#pragma unroll
+                for (int v = 0; v < VISITS; ++v) recall(held[i], v, place_of(stage, i, v));
+                rows[i] = next_rows[i];
+                continue;
+            }
+{% endif %}{% if not keeps_sums %}            if constexpr (AHEAD) {
                 held[i] = next[i];
                 rows[i] = next_rows[i];
                 continue;
@@ -95,13 +142,13 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
             held[i].read<INSIDE>(p, t, s);
 {% endif %}            rows[i] = epilogue_row(p, t, s);
         }
-{% if not keeps_sums %}        if constexpr (AHEAD) {
+{% if copies or not keeps_sums %}        if constexpr (LOADS_ROWS) {
 #pragma unroll
             for (int i = 0; i < TOGETHER; ++i) {
                 const int behind = batch + BATCH < BM ? row_of(p, tile, batch + BATCH) : row_of_batch;
                 const Strip s{(behind < p.m ? behind : row_of_batch) + i * AT_ONCE + first, lane};   // behind the last any
-                next[i].read<INSIDE>(p, t, s);
-                next_rows[i] = epilogue_row(p, t, s);
+{% if not keeps_sums %}                {% if copies %}if constexpr (!COPIED) {% endif %}next[i].read<INSIDE>(p, t, s);
+{% endif %}                next_rows[i] = epilogue_row(p, t, s);
             }
         }
 {% endif -%}
@@ -122,7 +169,7 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
         for (int v = 0; v < VISITS; ++v) {
 {% if step.extremes %}            if (TAKES_EXTREMES_{{ stage.number }}) break;
 {% endif %}            if (!INSIDE && {% if bands %}tile.column + {% endif %}v * STEP >= p.n) break;
-            ColumnValues c = epilogue_column(p, t, strip(0, v));
+            ColumnValues c = epilogue_column(p, t, strip(0, v){% if copies and not keeps_sums %}, fetched(v){% endif %});
 #pragma unroll
             for (int i = 0; i < TOGETHER; ++i) {
                 const Strip s = strip(i, v);
@@ -144,10 +191,20 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
                             epilogue_take_label_{{ stage.number }}(p, t, c, rows[i], f, s, acc);
                         });
 {% endif %}{% if stage.whole %}        epilogue_combine_{{ stage.number }}(p, width, rows, turn);
-{% endif %}{% if cluster_size > 1 and stage.number == 1 %}        wait_for_cluster();   // all of its blocks have started
+{% endif %}{% if cluster_size > 1 and stage.number == 1 %}        {# -#}
+        {% if reductions %}if (batch == 0) {% endif %}wait_for_cluster();   // all of its blocks have started
+{% endif %}{% if copies and loop.first %}        if constexpr (COPIED) {   // its strips are in registers by now
+            const int behind = batch + DEPTH * BATCH;
+            if (behind < BM && row_of(p, tile, behind) < p.m) copy_batch(from, stage);
+            copy_async_commit();
+#pragma unroll
+            for (int i = 0; i < TOGETHER; ++i) from[i].advance(p, apart);
+            stage = stage + 1 == DEPTH ? 0 : stage + 1;
+        }
 {% endif %}{% if loop.last %}        FetchedColumns ahead[VISITS];   // a load can't pass a store, which might write what it reads
 #pragma unroll
-        for (int v = 0; v < FORESIGHT<INSIDE>; ++v) ahead[v] = epilogue_fetch_columns(p, t, strip(0, v));
+        for (int v = 0; v < FORESIGHT<INSIDE>; ++v) ahead[v] = {# -#}
+            {% if copies and not keeps_sums %}fetched(v){% else %}epilogue_fetch_columns(p, t, strip(0, v)){% endif %};
 {% endif %}#pragma unroll
         for (int i = 0; i < TOGETHER; ++i) epilogue_reduce_{{ stage.number }}(p, t, rows[i], strip(i, 0), turn);
 {% if renews %}#pragma unroll
@@ -157,7 +214,8 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
             if (!INSIDE && {% if bands %}tile.column + {% endif %}v * STEP >= p.n) break;
             ColumnValues c = epilogue_column(p, t, strip(0, v), ahead[v]);
             if (v + FORESIGHT<INSIDE> < VISITS) {# -#}
-                ahead[v + FORESIGHT<INSIDE>] = epilogue_fetch_columns(p, t, strip(0, v + FORESIGHT<INSIDE>));
+                ahead[v + FORESIGHT<INSIDE>] = {% if copies and not keeps_sums %}fetched(v + FORESIGHT<INSIDE>){% else %}{# -#}
+                    epilogue_fetch_columns(p, t, strip(0, v + FORESIGHT<INSIDE>)){% endif %};
 {% if keeps_sums %}            move_sums<false>(c, v);
 {% elif reductions %}            carry_sums(c, columns[v]);
 {% endif %}#pragma unroll
@@ -170,10 +228,12 @@ template <bool INSIDE> {% endif %}DEVICE void visit(const Params& p, const TileV
                     (p, t, c, rows[i], held[i].fetched[v], s, acc);
             }
 {% if keeps_sums %}            move_sums<true>(c, v);
+            if constexpr (!COPIED) {
 #pragma unroll
-            for (int i = 0; i < TOGETHER; ++i) {
-                const int behind = batch + (TOGETHER + i) * AT_ONCE;
-                held[i].read<INSIDE>(p, t, {tile.row + first + (behind < BM ? behind : batch), lane}, v, v + 1);
+                for (int i = 0; i < TOGETHER; ++i) {
+                    const int behind = batch + (TOGETHER + i) * AT_ONCE;
+                    held[i].read<INSIDE>(p, t, {tile.row + first + (behind < BM ? behind : batch), lane}, v, v + 1);
+                }
             }
 {% elif reductions %}            carry_sums(columns[v], c);
 {% endif %}        }
@@ -295,5 +355,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     else rows::visit<false>(p, values, tile);
 {% else %}    rows::visit(p, values, tile);
 {% endif %}    if constexpr (EPILOGUE_SMEM > 0) __syncthreads();
-    epilogue_end(p, values, tile);
-}
+{% if cluster_size > 1 and reductions %}    {# -#}
+    epilogue_end(p, values, {tile.row, int(blockIdx.x % u32(CLUSTER)) * SPAN, tile.batch});
+{% else %}    epilogue_end(p, values, tile);
+{% endif %}}

@@ -29,3 +29,19 @@ template <class T, int FROM, int TO> struct Lanes<Variance<T>, FROM, TO> {
                 fold_each<Sum<T>, FROM, TO>(s.squares)};
     }
 };
+// Combines lanes at distances from DISTANCE down to FROM, where each has COUNT states. Each step halves the states that a lane
+// holds, as long as it holds more than one. `first` grows by the number of the first state that this lane is left with.
+template <class M, int COUNT, int DISTANCE, int FROM> DEVICE void fold_apart(typename M::State* s, int thread, int& first) {
+    if constexpr (DISTANCE >= FROM && DISTANCE > 0) {
+        constexpr int HALF = COUNT > 1 ? COUNT / 2 : 1;
+        const bool upper = COUNT > 1 && (thread & DISTANCE) != 0;
+#pragma unroll
+        for (int i = 0; i < HALF; ++i) {
+            const typename M::State given = COUNT > 1 && !upper ? s[i + HALF % COUNT] : s[i];
+            const typename M::State kept = upper ? s[i + HALF % COUNT] : s[i];
+            s[i] = M::combine(kept, exchange(given, DISTANCE));
+        }
+        if (upper) first += HALF;
+        fold_apart<M, HALF, DISTANCE / 2, FROM>(s, thread, first);
+    }
+}

@@ -37,32 +37,15 @@ template <class S, int N> DEVICE void read_fresh(S (&s)[N], const S* p) {
 }
 
 {% include "prelude/fold_lanes.cuh" -%}
-// Combines the lanes that share COUNT columns. Each step halves the columns that a lane holds, as long as it holds more than one.
-// `first` becomes the first column that this lane is left with.
-template <class M, int COUNT, int DISTANCE> DEVICE void fold_columns(typename M::State* s, int thread, int& first) {
-    if constexpr (DISTANCE >= ROW_LANES && DISTANCE > 0) {
-        constexpr int HALF = COUNT > 1 ? COUNT / 2 : 1;
-        const bool upper = COUNT > 1 && (thread & DISTANCE) != 0;
-#pragma unroll
-        for (int i = 0; i < HALF; ++i) {
-            const typename M::State given = COUNT > 1 && !upper ? s[i + HALF % COUNT] : s[i];
-            const typename M::State kept = upper ? s[i + HALF % COUNT] : s[i];
-            s[i] = M::combine(kept, exchange(given, DISTANCE));
-        }
-        if (upper) first += HALF;
-        fold_columns<M, HALF, DISTANCE / 2>(s, thread, first);
-    }
-}
-
 // Stores a thread's part of a unit's partial results in shared memory at AT: of columns, of a row, of everything.
 template <class M, int AT> DEVICE void leave_columns(typename M::State (&s)[STRIP], const Strip& strip) {
     constexpr int HELD = STRIP > COLUMN_LANES ? STRIP / COLUMN_LANES : 1;
     const int thread = thread_of_unit();
     int first = 0;
-    fold_columns<M, STRIP, 16>(s, thread, first);
-    typename M::State* const parts = unit_memory<typename M::State>(AT) + column_sharer(thread) * BN;
+    fold_apart<M, STRIP, 16, ROW_LANES>(s, thread, first);
+    typename M::State* const parts = unit_memory<typename M::State>(AT) + column_sharer(thread) * UNIT_COLUMNS;
 #pragma unroll
-    for (int i = 0; i < HELD; ++i) parts[strip.at(first + i) % BN] = s[i];
+    for (int i = 0; i < HELD; ++i) parts[strip.at(first + i) % UNIT_COLUMNS] = s[i];
 }
 template <class M, int AT> DEVICE void leave_row(const Params& p, typename M::State s, const Strip& strip) {
     const int thread = thread_of_unit();
@@ -70,12 +53,12 @@ template <class M, int AT> DEVICE void leave_row(const Params& p, typename M::St
     typename M::State* const parts = unit_memory<typename M::State>(AT) + row_sharer(thread) * UNIT_ROWS;
     if (strip.row < p.m && thread % ROW_LANES == 0) parts[strip.row % UNIT_ROWS] = s;
 }
-constexpr int WARP_STRIPS = BN / (ROW_LANES * STRIP);   // strips of a row, for the warps that share it
+constexpr int WARP_STRIPS = UNIT_COLUMNS / (ROW_LANES * STRIP);   // strips of a row, for the warps that share it
 template <class M, int AT> DEVICE void leave_all(typename M::State s, const Strip& strip) {
     const int thread = thread_of_unit();
     s = fold_lanes<M, 1, 32>(s);
     typename M::State* const parts = unit_memory<typename M::State>(AT) + column_sharer(thread) * WARP_STRIPS;
-    if (thread % 32 == 0) parts[strip.column % BN / (ROW_LANES * STRIP)] = s;
+    if (thread % 32 == 0) parts[strip.column % UNIT_COLUMNS / (ROW_LANES * STRIP)] = s;
 }
 
 {% if totals %}// Adds a thread's part of a tile to what its earlier tiles have come to.
@@ -116,22 +99,22 @@ DEVICE bool last_of_units(void* counter, u32 units) {
 // number of this unit among them.
 template <bool KEEPS_M, bool KEEPS_N, bool KEEPS_L> struct Block {
     static constexpr bool ROWS = KEEPS_M, COLUMNS = KEEPS_N, ENTRIES = KEEPS_L;
-    static constexpr int WIDTH = KEEPS_N ? BN : 1, ELEMENTS = (KEEPS_M ? UNIT_ROWS : 1) * WIDTH;
+    static constexpr int WIDTH = KEEPS_N ? UNIT_COLUMNS : 1, ELEMENTS = (KEEPS_M ? UNIT_ROWS : 1) * WIDTH;
     int row, column;   // of the unit
     u32 number, slice, slices;
     i64 distance;      // from slice to slice of the workspace, in elements
 
     DEVICE Block(const Params& p, int first_row, int first_column, int batch) : row(first_row), column(first_column) {
-        const u32 {% if in_turns %}columns = fresh(p.n - 1) / BN + 1, rows = gridDim.x / columns{% else %}{# -#}
-            rows = fresh(p.m - 1) / UNIT_ROWS + 1, columns = fresh(p.n - 1) / BN + 1{% endif %};
-        const u32 r = u32(row) / UNIT_ROWS, c = u32(column) / BN;
+        const u32 {% if in_turns %}columns = fresh(p.n - 1) / UNIT_COLUMNS + 1, rows = gridDim.x / columns{% else %}{# -#}
+            rows = fresh(p.m - 1) / UNIT_ROWS + 1, columns = fresh(p.n - 1) / UNIT_COLUMNS + 1{% endif %};
+        const u32 r = u32(row) / UNIT_ROWS, c = u32(column) / UNIT_COLUMNS;
         number = ((KEEPS_L ? batch : 0) * (KEEPS_M ? rows : 1) + (KEEPS_M ? r : 0)) * (KEEPS_N ? columns : 1) + (KEEPS_N ? c : 0);
         slice = ((KEEPS_L ? 0 : batch) * (KEEPS_M ? 1 : rows) + (KEEPS_M ? 0 : r)) * (KEEPS_N ? 1 : columns) + (KEEPS_N ? 0 : c);
         slices = (KEEPS_L ? 1 : u32(p.batch)) * (KEEPS_M ? 1 : rows) * (KEEPS_N ? 1 : columns);
         distance = i64(KEEPS_L ? p.batch : 1) * (KEEPS_M ? rows : 1) * (KEEPS_N ? columns : 1) * ELEMENTS;
     }
 {% if hopper %}    static DEVICE u32 rows_of(const Params& p) { return KEEPS_M ? fresh(p.m - 1) / UNIT_ROWS + 1 : 1; }
-    static DEVICE u32 columns_of(const Params& p) { return KEEPS_N ? fresh(p.n - 1) / BN + 1 : 1; }
+    static DEVICE u32 columns_of(const Params& p) { return KEEPS_N ? fresh(p.n - 1) / UNIT_COLUMNS + 1 : 1; }
     static DEVICE u32 count(const Params& p) { return (KEEPS_L ? u32(p.batch) : 1) * rows_of(p) * columns_of(p); }
     // Whether such blocks wait for one more arrival, which comes from a consumer without further tiles. Otherwise a slow unit
     // would be the last to arrive again and again, would do each fix-up, and so become slower. Many blocks are shared by many
@@ -142,7 +125,7 @@ template <bool KEEPS_M, bool KEEPS_N, bool KEEPS_L> struct Block {
     // The origin of the block with a number.
     static DEVICE TileOrigin origin(const Params& p, u32 number) {
         const u32 rows = rows_of(p), columns = columns_of(p);
-        return {int(number / columns % rows) * UNIT_ROWS, int(number % columns) * BN, int(number / columns / rows)};
+        return {int(number / columns % rows) * UNIT_ROWS, int(number % columns) * UNIT_COLUMNS, int(number / columns / rows)};
     }
 {% endif %}};
 

@@ -26,13 +26,21 @@ fn case(
 
 /// The same with a tile of these numbers, in place of the plan's.
 fn on(case: Case, name: &'static str, [threads, group, span, bn, together, bm]: [usize; 6]) -> Case {
-    let shape = TileShape::Rows { group, span, together, ahead: bm * group > threads * together, whole: false, cluster: 1 };
+    let shape = TileShape::Rows {
+        group,
+        span,
+        together,
+        ahead: bm * group > threads * together,
+        whole: false,
+        cluster: 1,
+        copies: [0; 2],
+    };
     Case { name, gemm: case.gemm.tile(Tile { bm, bn, shape, threads, min_blocks: 1 }), ..case }
 }
 
 /// The same with a tile that reads a whole matrix again for each stage.
 fn again_whole(case: Case) -> Case {
-    let shape = TileShape::Rows { group: 64, span: 64 * 4, together: 2, ahead: false, whole: true, cluster: 1 };
+    let shape = TileShape::Rows { group: 64, span: 64 * 4, together: 2, ahead: false, whole: true, cluster: 1, copies: [0; 2] };
     Case { gemm: case.gemm.tile(Tile { bm: 24, bn: 64 * 4 * 5, shape, threads: 128, min_blocks: 1 }), ..case }
 }
 
@@ -84,6 +92,18 @@ fn many_sinks(all: bool) -> Result<Epilogue, postlude::Diagnostics> {
             e.reduce("variance", y, monoids::variance(), F32.over(N));
             e.reduce("all", y, Monoid::AbsMax, F32.pointer());
         }
+    })
+}
+
+/// Sums over M beside two matrices, and a second stage.
+fn sums_beside() -> Result<Epilogue, postlude::Diagnostics> {
+    Epilogue::build(|e| {
+        let beside = e.load("beside", F16);
+        let y = e.acc() * e.load("weight", F32.over(N)) - (e.acc() * beside).mean_over(N);
+        let z = y - y.absmax_over(N) * e.load("rows", F32.over(M));
+        e.store("d", z + beside, F32);
+        e.reduce("columns", z, Monoid::Sum, F32.over(N));
+        e.reduce("products", e.acc() * beside, Monoid::Sum, F32.over(N));
     })
 }
 
@@ -234,6 +254,16 @@ fn shared(case: Case) -> Case {
     Case { shapes, ..case }
 }
 
+/// The same in blocks of a single multiprocessor, which copy the next of their rows to shared memory.
+fn in_turns(case: Case) -> Case {
+    let shapes = shapes(&[(2000, 64, 0), (260, 1000, 0), (130, 1024, 0), (90, 4096, 0)]);
+    for shape in &shapes {
+        let plan = case.gemm.kernel_plan(Target::SM_80, 1, *shape).unwrap();
+        assert!(plan.explain().contains("batches on their way"), "{}", plan.explain());
+    }
+    Case { shapes, ..case }
+}
+
 /// The same with so many columns of a thread that registers have no room for their sums.
 fn kept(case: Case) -> Case {
     let shapes = shapes(&[(13, 4096, 0), (9, 3001, 0)]);
@@ -309,6 +339,7 @@ pub fn all() -> Vec<Case> {
         on(case("", F32, row, monoids(), 2e-4), "stages_again", again),
         on(case("", F32, row, sinks(), 2e-5), "stages_sinks_again", again),
         on(case("", F32, row, sinks(), 2e-5), "stages_sinks_ahead", ahead),
+        in_turns(case("sums_beside_in_turns", F16, row, sums_beside(), 2e-5)),
         shared(on(case("", F32, row, many_sinks(true), 2e-5), "stages_sinks_shared", [64, 64, 64 * 4 * 2, 64 * 4 * 2, 1, 8])),
         kept(on(case("", F32, row, many_sinks(false), 2e-5), "stages_sinks_kept", [1024, 1024, 1024 * 4, 1024 * 4, 1, 4])),
     ]

@@ -112,7 +112,7 @@ fn sums_beside_long_rows_have_a_kernel_of_their_own() {
     let forward = recipes::layer_norm(norm, F16).unwrap();
     let pair = forward.backward(Wrt::all().detached("mean").detached("rstd")).unwrap();
     let gemm = Gemm::pointwise(F16, Order::RowMajor, pair.backward());
-    for (n, kernels) in [(1000, 0), (16_384, 0), (65_536, 1), (300_000, 1)] {
+    for (n, kernels) in [(1000, 0), (16_384, 0), (65_536, 0), (300_000, 1)] {
         let plan = gemm.kernel_plan(Target::SM_90A, 132, Shape::matrix(512, n)).unwrap();
         assert_eq!(plan.before.len(), kernels, "{n}: {}", plan.explain());
         assert!(kernels == 0 || plan.explain().contains("shared memory"), "{}", plan.explain());
@@ -342,7 +342,7 @@ fn sums_over_long_rows_lie_in_shared_memory() {
         assert_eq!(plan.source().unwrap().text().contains("move_sums"), said, "{}", plan.explain());
         said
     };
-    for (n, kept) in [(128, false), (4096, false), (16_384, true)] {
+    for (n, kept) in [(128, false), (4096, false), (16_384, true), (65_536, false), (131_072, true)] {
         let plan = layer_norm_backward(all(), Shape::matrix(4096, n));
         assert_eq!(plan.program.stages.len(), 1, "the second mean waits for none");
         assert!(plan.source().unwrap().text().contains("combine_row<Both<"), "one barrier");
@@ -359,6 +359,44 @@ fn sums_over_long_rows_lie_in_shared_memory() {
     });
     let gemm = Gemm::pointwise(F32, Order::RowMajor, &everything.unwrap());
     assert!(!keeps(&gemm.kernel_plan(Target::SM_90A, 132, Shape::matrix(4096, 16_384)).unwrap()));
+}
+
+/// Blocks that have several batches of rows copy the next ones, and those of a cluster have sums of their own columns.
+#[test]
+fn rows_beside_sums_are_on_their_way() {
+    let copies = |plan: &KernelPlan| {
+        let TileShape::Rows { copies: [depth, _], cluster, .. } = plan.tile.shape else { panic!("{}", plan.explain()) };
+        let text = plan.source().unwrap().text().to_owned();
+        assert_eq!(text.contains("copy_batch(from, stage)"), depth > 0, "{}", plan.explain());
+        assert_eq!(plan.explain().contains("batches on their way"), depth > 0, "{}", plan.explain());
+        (depth, cluster)
+    };
+    let lengths = [(128, 2, 1), (1024, 2, 1), (4096, 2, 1), (16_384, 1, 1), (32_768, 2, 4), (65_536, 2, 8), (131_072, 1, 8)];
+    for (n, depth, cluster) in lengths {
+        let plan = layer_norm_backward(all(), Shape::matrix((1 << 26) / n, n));
+        assert_eq!(copies(&plan), (depth, cluster), "{n}: {}", plan.explain());
+    }
+    // Each block of a cluster has a block of the result, and as many slices as there are clusters.
+    let shape = Shape::matrix(1024, 65_536);
+    let plan = layer_norm_backward(all(), shape);
+    let slices = 1024usize.div_ceil(plan.tile.bm);
+    assert_eq!((slices, plan.helpers), (15, 132 / 8), "{}", plan.explain());
+    assert_eq!(plan.workspace(shape).bytes, 256 + 2 * slices * 65_536 * 4, "{}", plan.explain());
+    // One batch, none that are alike, and no sums.
+    let few = layer_norm_backward(all(), Shape::matrix(60, 4096));
+    assert_eq!(copies(&few), (0, 1), "{}", few.explain());
+    let input = layer_norm_backward(Wrt::accumulator(), Shape::matrix(16_384, 4096));
+    assert_eq!(copies(&input), (0, 1), "{}", input.explain());
+    // A tile for other bytes of an element is refused.
+    let tile = layer_norm_backward(all(), Shape::matrix(16_384, 4096)).tile;
+    let sums = Epilogue::build(|e| {
+        let y = e.acc() - e.acc().mean_over(N);
+        e.store("d", y, F16);
+        e.reduce("sums", y, Monoid::Sum, F32.over(N));
+    });
+    let gemm = Gemm::pointwise(F16, Order::RowMajor, &sums.unwrap()).tile(tile);
+    let error = gemm.kernel_plan(Target::SM_90A, 132, Shape::matrix(16_384, 4096)).unwrap_err();
+    assert!(error.to_string().contains("copies 4 bytes of each element"), "{error}");
 }
 
 /// Where many tiles leave large slices of sums over M, blocks share what is left to do with them.

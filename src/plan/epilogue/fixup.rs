@@ -35,7 +35,7 @@ pub(in crate::plan) fn helpers(program: &Program, tile: &Tile, extents: &Extents
         let has_slices = |reduction: &&PlannedReduction| reduction.operand.axes == *axes && !reduction.adds_as_they_arrive(tile);
         let states: usize = reductions.iter().filter(has_slices).map(PlannedReduction::state_bytes).sum();
         let bytes = slices.saturating_mul(extents.elements(*axes)).saturating_mul(states);
-        slices >= LEAST_SLICES && bytes >= LEAST_BYTES
+        slices * extents.blocks(N) >= LEAST_SLICES && bytes >= LEAST_BYTES
     };
     let shared = sets(reductions).into_iter().filter(|axes| shares_fixup(*axes, 1) && tile.rules().shares_fixups()).filter(pays);
     // Several blocks of the result have a unit each that is the last.

@@ -57,8 +57,10 @@ pub struct PlannedReduction {
 /// further rows, and warps still further ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Unit {
-    /// Rows of a unit; its columns are the tile's.
+    /// Rows of a unit, and columns: the tile's, or those of one of the blocks that share it.
     pub rows: usize,
+    /// Its columns.
+    pub columns: usize,
     /// Threads of a unit.
     pub threads: usize,
     /// Lanes that share a row.
@@ -133,8 +135,8 @@ pub(in crate::plan) struct Extents([(Axes, usize, usize); 3]);
 impl Extents {
     /// Those of a tile's units.
     pub fn of(tile: &Tile, strip: usize, shape: Shape) -> Extents {
-        let rows = tile.unit(strip).rows;
-        Extents([(M, shape.m.div_ceil(rows), rows), (N, shape.n.div_ceil(tile.bn), tile.bn), (L, shape.batch, 1)])
+        let Unit { rows, columns, .. } = tile.unit(strip);
+        Extents([(M, shape.m.div_ceil(rows), rows), (N, shape.n.div_ceil(columns), columns), (L, shape.batch, 1)])
     }
 
     /// Blocks of a result that varies along some axes.
@@ -161,13 +163,13 @@ impl Unit {
     /// The block, if so many strips are side by side in a row, or so many threads share one.
     pub(in crate::plan) fn of_strips(tile: &Tile, strips: usize) -> Unit {
         let row_lanes = strips.min(32);
-        Unit { rows: tile.bm, threads: tile.threads, row_lanes, row_sharers: strips / row_lanes }
+        Unit { rows: tile.bm, columns: tile.bn, threads: tile.threads, row_lanes, row_sharers: strips / row_lanes }
     }
 
     /// The block, if so many warps share a row.
     pub(in crate::plan) fn of_warps(tile: &Tile, warps_n: usize, strip: usize) -> Unit {
         let row_lanes = (tile.bn / warps_n / strip).clamp(1, 32);
-        Unit { rows: tile.bm, threads: tile.threads, row_lanes, row_sharers: warps_n }
+        Unit { rows: tile.bm, columns: tile.bn, threads: tile.threads, row_lanes, row_sharers: warps_n }
     }
 }
 
@@ -177,7 +179,7 @@ impl Parts {
         if reductions.is_empty() {
             return Parts::default();
         }
-        let Unit { rows, threads, row_lanes, row_sharers } = tile.unit(strip);
+        let Unit { rows, columns, threads, row_lanes, row_sharers } = tile.unit(strip);
         let column_sharers = (threads / 32 / row_sharers).max(1);
         let mut bytes = NOTE_BYTES;
         let at = reductions.iter().map(|reduction| {
@@ -187,8 +189,8 @@ impl Parts {
                 // One thread owns an element of a matrix.
                 (true, true) => 0,
                 (true, false) => row_sharers * rows,
-                (false, true) => column_sharers * tile.bn,
-                (false, false) => column_sharers * tile.bn.div_ceil(row_lanes * strip),
+                (false, true) => column_sharers * columns,
+                (false, false) => column_sharers * columns.div_ceil(row_lanes * strip),
             };
             let at = bytes;
             bytes += (parts * reduction.state_bytes()).next_multiple_of(16);

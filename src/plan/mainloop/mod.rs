@@ -15,6 +15,7 @@ pub(super) mod patches;
 pub(super) mod pointwise;
 pub(super) mod pool;
 pub(super) mod rows;
+mod rows_parts;
 pub(super) mod rules;
 pub(super) mod scaled;
 pub(super) mod simt;

@@ -1,10 +1,10 @@
 //! `rows`: no product. Threads that share a row hold it, or read it again for each stage of reductions
 //! (`templates/mainloop/rows.cuh`).
 
+use super::rows_parts::{self, BESIDE, BYTE, REGISTERS, Row, has_masks, held, keeps_sums, reduces_down, states};
 use super::rules::{Asked, Number, Rules, Tried, first_broken};
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
-use crate::ir::axes::{Axes, L, M};
 use crate::plan::code::{Copied, Copies, Price, Priced};
 use crate::plan::epilogue::reduce::Unit;
 use crate::plan::request::TileRequest;
@@ -29,6 +29,18 @@ fn own(tile: &Tile) -> [usize; 4] {
     }
 }
 
+/// Batches of rows on their way to shared memory, and bytes of an element of all their matrices.
+fn copies(tile: &Tile) -> [usize; 2] {
+    if let TileShape::Rows { copies, .. } = tile.shape { copies } else { [0; 2] }
+}
+
+/// Bytes in which warps leave the states of rows, and in which those of other blocks arrive.
+fn places(group: usize, tile: &Tile) -> usize {
+    let blocks = blocks(tile);
+    let arrivals = if blocks > 1 { MBARRIERS } else { 0 };
+    if group > 32 || tile.is_whole() { 2 * (tile.threads / 32 * PLACE * blocks) + arrivals } else { 0 }
+}
+
 /// Blocks that share a row.
 fn blocks(tile: &Tile) -> usize {
     if let TileShape::Rows { cluster, .. } = tile.shape { cluster } else { 1 }
@@ -43,6 +55,11 @@ impl Tile {
     /// Neighbouring columns that the threads that share a row read together, in strips of so many.
     pub(in crate::plan) fn columns_at_once(&self, strip: usize) -> Option<usize> {
         matches!(self.shape, TileShape::Rows { .. }).then(|| own(self)[0] * strip)
+    }
+
+    /// Whether the next batches of rows are on their way to shared memory.
+    pub(crate) fn copies_rows(&self) -> bool {
+        copies(self)[0] > 0
     }
 
     /// Whether it is a whole matrix.
@@ -61,7 +78,8 @@ impl Rules for Rows {
         let tried: Vec<Tried> = ranked.map(|(rank, tile)| Tried { tile, obstacle: None, time: Some(f64::from(rank)) }).collect();
         match request.program.band {
             Some(band) if tried.is_empty() => {
-                let shape = TileShape::Rows { group: 1, span: band, together: 1, ahead: false, whole: false, cluster: 1 };
+                let shape =
+                    TileShape::Rows { group: 1, span: band, together: 1, ahead: false, whole: false, cluster: 1, copies: [0; 2] };
                 let tile = Tile { bm: LEAST_THREADS, bn: band, shape, threads: LEAST_THREADS, min_blocks: 1 };
                 let why = format!(
                     "powers of two of threads do not share bands of {band} columns in strips of {}, with up to {MOST_ELEMENTS} \
@@ -76,7 +94,7 @@ impl Rules for Rows {
 
     fn broken_rule(&self, tile: &Tile, _: Operation, _: [usize; 2], strip: usize) -> Option<&'static str> {
         let (Tile { bm, bn, threads, .. }, [group, span, together, _]) = (*tile, own(tile));
-        let blocks = blocks(tile);
+        let (blocks, [depth, of_element]) = (blocks(tile), copies(tile));
         let at_once = (threads / group.max(1)).max(1) * together.max(1);
         first_broken(&[
             (
@@ -95,8 +113,12 @@ impl Rules for Rows {
             ),
             ([1, 2, 4, 8].contains(&blocks), "1, 2, 4 or 8 blocks share a row"),
             (
-                blocks == 1 || (group == threads && bm == 1 && bn == span.saturating_mul(blocks) && !tile.is_whole()),
-                "blocks that share a row hold it, and no other",
+                blocks == 1 || (group == threads && bn == span.saturating_mul(blocks) && !tile.is_whole()),
+                "blocks that share a row hold it, and no other at the time",
+            ),
+            (
+                (depth > 0) == (of_element > 0) && depth <= MOST_DEPTH && (depth == 0 || tile.holds_rows() && !tile.is_whole()),
+                "up to eight batches are on their way to threads that hold rows, and have bytes",
             ),
         ])
     }
@@ -110,7 +132,14 @@ impl Rules for Rows {
     fn constants(&self, tile: &Tile, _: bool) -> Vec<Number> {
         let [group, span, together, ahead] = own(tile);
         let cluster = ("CLUSTER", blocks(tile));
-        vec![("GROUP", group), ("SPAN", span), ("TOGETHER", together), ("AHEAD", ahead), ("PLACE", PLACE), cluster]
+        let mut constants =
+            vec![("GROUP", group), ("SPAN", span), ("TOGETHER", together), ("AHEAD", ahead), ("PLACE", PLACE), cluster];
+        let [depth, bytes] = copies(tile);
+        if depth > 0 {
+            let at = places(group, tile);
+            constants.extend([("DEPTH", depth), ("BYTES", bytes), ("AT_KEPT", at)]);
+        }
+        constants
     }
 
     fn words(&self, tile: &Tile) -> String {
@@ -119,7 +148,8 @@ impl Rules for Rows {
         let held = if tile.holds_rows() { "which they hold".into() } else { again() };
         let whole = if tile.is_whole() { ", a whole matrix" } else { "" };
         let of_blocks = if blocks(tile) > 1 { format!(" in each of {} blocks", blocks(tile)) } else { String::new() };
-        format!(", {group} threads a row{of_blocks}, {held}{whole}")
+        let ahead = if tile.copies_rows() { format!(", {} batches on their way", copies(tile)[0]) } else { String::new() };
+        format!(", {group} threads a row{of_blocks}, {held}{whole}{ahead}")
     }
 
     /// Each element of a row that a thread has at a time is read for each stage, stored, and enters sums, by code of its own.
@@ -151,11 +181,14 @@ impl Rules for Rows {
         if program.band.is_none() && request.shape.n > tile.bn {
             return Err(format!("has rows of {} columns, and the problem's have {}", tile.bn, request.shape.n).into());
         }
+        if copies(tile)[0] > 0 && !rows_parts::can_copy(request, copies(tile)[1]) {
+            return Err(format!("copies {} bytes of each element, and others are read", copies(tile)[1]).into());
+        }
         if tile.is_whole() && request.shape.m > tile.bm {
             return Err(format!("has {} rows, and the problem {}", tile.bm, request.shape.m).into());
         }
-        if blocks(tile) > 1 && !program.reductions.is_empty() {
-            return Err("shares rows among blocks, and something is reduced behind what they come to".into());
+        if blocks(tile) > 1 && !program.reductions.is_empty() && !reduces_down(program) {
+            return Err("shares rows among blocks, and something is reduced along them behind what they come to".into());
         }
         if any && !tile.is_whole() {
             return Err("is a part of what is reduced over all rows and columns".into());
@@ -174,9 +207,9 @@ impl Rules for Rows {
 
     /// The states of a row's warps, twice, and what counts those of other blocks.
     fn memory(&self, tile: &Tile, _: DType) -> [usize; 2] {
-        let ([group, ..], blocks) = (own(tile), blocks(tile));
-        let arrivals = if blocks > 1 { MBARRIERS } else { 0 };
-        [if group > 32 || tile.is_whole() { 2 * (tile.threads / 32 * PLACE * blocks) + arrivals } else { 0 }, 0]
+        let ([group, span, together, _], [depth, bytes]) = (own(tile), copies(tile));
+        let elements = tile.threads.saturating_mul(span / group.max(1)).saturating_mul(together);
+        [places(group, tile).saturating_add(elements.saturating_mul(depth).saturating_mul(bytes)), 0]
     }
 
     fn accumulators(&self, tile: &Tile) -> usize {
@@ -199,8 +232,9 @@ impl Rules for Rows {
     }
 
     fn unit(&self, tile: &Tile, _: usize) -> Unit {
-        let [group, ..] = own(tile);
-        Unit::of_strips(tile, group)
+        let [group, span, ..] = own(tile);
+        let unit = Unit::of_strips(tile, group);
+        if blocks(tile) > 1 { Unit { columns: span, ..unit } } else { unit }
     }
 
     /// Those of bf16, which the compiler would keep as they are widened, in twice the registers. With more stages, and where sums
@@ -264,12 +298,8 @@ const MANY: usize = 256;
 const MOST_ELEMENTS: usize = 128;
 /// The most bytes that it holds of all matrices.
 const MOST_HELD: usize = 256;
-/// The most strips of a row that a thread has at a time.
-const MOST_VISITS: usize = 8;
-/// The fewest threads that share a row, if it has as many strips: a warp's load fetches whole sectors.
-const LEAST_GROUP: usize = 4;
-/// Columns whose lanes assemble a byte of a mask.
-const BYTE: usize = 8;
+/// The most batches of rows on their way.
+const MOST_DEPTH: usize = 8;
 /// Threads of a block.
 const LEAST_THREADS: usize = 128;
 const MOST_THREADS: usize = 1024;
@@ -282,24 +312,14 @@ const MOST_RENEWED: usize = 2;
 /// Blocks that may share a row, without vectors and with (docs/measurements/0084-one-state-of-moments.md), and threads of each.
 const CLUSTERS: [[usize; 2]; 2] = [[8, 4], [4, 8]];
 const MOST_OF_CLUSTER: usize = 256;
+/// Threads of each with sums over M, one block to a multiprocessor.
+const MOST_WITH_SUMS: usize = 512;
 /// The most rows of which one thread has parts at a time.
 const MOST_TOGETHER: usize = 4;
-/// Registers of a thread beside the row that it holds, roughly, and registers of a multiprocessor.
-const BESIDE: usize = 44;
-const REGISTERS: usize = 65_536;
 /// The most threads of a multiprocessor.
 const RESIDENT: usize = 2048;
 /// The most batches of rows of a tile.
 const MOST_BATCHES: usize = 1024;
-
-/// A row as its kernel sees it: strips, and bytes of a strip.
-struct Row<'r> {
-    request: &'r TileRequest<'r>,
-    strips: usize,
-    /// Bytes of all matrices that are read, and of the widest one.
-    bytes: usize,
-    widest: usize,
-}
 
 /// The tiles that suit the rows of a problem, the best first.
 fn tiles(request: &TileRequest<'_>) -> Vec<Tile> {
@@ -322,11 +342,23 @@ fn tiles(request: &TileRequest<'_>) -> Vec<Tile> {
         (_, true) => [HELD, HELD / 2, HELD_OF_MANY],
     };
     let mut tiles: Vec<Tile> = order.into_iter().filter_map(|bytes| row.held(bytes, 1)).collect();
-    let shared = request.target.has_clusters() && request.program.band.is_none() && request.program.reductions.is_empty();
-    if shared && tiles.first().is_none_or(|tile| tile.threads == MOST_THREADS) {
-        let of_clusters = CLUSTERS[usize::from(has_vectors)].into_iter().filter_map(|cluster| row.held(HELD_OF_MANY, cluster));
-        let of_clusters: Vec<Tile> = of_clusters.filter(|tile| tile.threads <= MOST_OF_CLUSTER).collect();
-        // 1024 threads of one block leave each of them too few registers.
+    let has_clusters = request.target.has_clusters() && request.program.band.is_none();
+    // 1024 threads of one block leave each of them too few registers.
+    if has_clusters && tiles.first().is_none_or(|tile| tile.threads == MOST_THREADS) {
+        let with_sums = [HELD / 2, HELD].into_iter().flat_map(|bytes| [2, 4, 8].map(|cluster| (bytes, cluster)));
+        let of_clusters: Vec<Tile> = match request.program.reductions.is_empty() {
+            true => {
+                let of_clusters = CLUSTERS[usize::from(has_vectors)].into_iter();
+                let of_clusters = of_clusters.filter_map(|cluster| row.held(HELD_OF_MANY, cluster));
+                of_clusters.filter(|tile| tile.threads <= MOST_OF_CLUSTER).collect()
+            }
+            // With half as many columns a thread has registers for their sums.
+            false if reduces_down(request.program) => {
+                let of_clusters = with_sums.filter_map(|(bytes, cluster)| row.held(bytes, cluster));
+                of_clusters.filter(|tile| tile.threads <= MOST_WITH_SUMS).take(1).collect()
+            }
+            false => Vec::new(),
+        };
         tiles.splice(0..0, of_clusters);
     }
     // If registers run out, the plan falls back to the next tile that holds less. With sums over M, each row that is
@@ -339,25 +371,6 @@ fn tiles(request: &TileRequest<'_>) -> Vec<Tile> {
 }
 
 impl Row<'_> {
-    /// Strips that a thread has at a time, if it holds this many bytes of a matrix.
-    fn visits(&self, bytes: usize) -> usize {
-        (bytes / self.widest).clamp(1, MOST_VISITS)
-    }
-
-    /// Threads that then share the row. A byte of a mask is one row's.
-    fn group(&self, bytes: usize) -> usize {
-        let TileRequest { program, operation, strip, .. } = *self.request;
-        let of_byte = if has_masks(program, operation) { BYTE / strip } else { 1 };
-        let least = LEAST_GROUP.max(BYTE / strip).min(self.strips.next_power_of_two()).max(of_byte);
-        let group = self.strips.div_ceil(self.visits(bytes)).next_power_of_two().max(least);
-        if self.request.program.band.is_some() { self.dividing(group) } else { group }
-    }
-
-    /// The most threads, at most so many, that share a band's strips equally.
-    fn dividing(&self, most: usize) -> usize {
-        most.min(1 << self.strips.trailing_zeros())
-    }
-
     /// A tile whose threads hold rows, in so many blocks.
     fn held(&self, bytes: usize, cluster: usize) -> Option<Tile> {
         let TileRequest { shape, strip, gpu, .. } = *self.request;
@@ -381,14 +394,21 @@ impl Row<'_> {
         let ahead = states > 0 && !kept && (registers + held) * threads <= REGISTERS;
         let registers = if ahead { registers + held } else { registers };
         let min_blocks = (REGISTERS / (registers * threads)).clamp(1, RESIDENT / threads);
-        let at_once = threads / group * together;
+        let (at_once, span) = (threads / group * together, self.span(group, visits));
+        let tile = |batches, copies| {
+            let shape = TileShape::Rows { group, span, together, ahead: ahead && batches > 1, whole: false, cluster, copies };
+            Tile { bm: at_once * batches, bn: span * cluster, shape, threads, min_blocks }
+        };
+        let one = tile(1, [0; 2]);
+        if states == 0 {
+            return Some(one);
+        }
         // Sums over M cost a tile less, the more rows it has: take as many rows as leave a tile for every block.
-        let batches =
-            shape.m.saturating_mul(shape.batch).div_ceil((at_once * min_blocks).saturating_mul(gpu.multiprocessors).max(1));
-        let batches = if states > 0 { batches.clamp(1, MOST_BATCHES) } else { 1 };
-        let span = self.span(group, visits);
-        let shape = TileShape::Rows { group, span, together, ahead: ahead && batches > 1, whole: false, cluster };
-        Some(Tile { bm: at_once * batches, bn: span * cluster, shape, threads, min_blocks })
+        let tiles_at_once = one.clusters_at_once(gpu.multiprocessors) * min_blocks;
+        let batches = shape.m.saturating_mul(shape.batch).div_ceil(at_once * tiles_at_once).clamp(1, MOST_BATCHES);
+        let elements = threads * visits * strip * together;
+        let copies = if batches > 1 { rows_parts::copies(self.request, &one, places(group, &one), elements) } else { [0; 2] };
+        Some(tile(batches, copies))
     }
 
     /// Tiles that are whole matrices: held by few threads, by many, by as many as have registers for it, or read again.
@@ -416,13 +436,6 @@ impl Row<'_> {
         [group, visits, self.span(group, visits)]
     }
 
-    /// Columns of so many strips of so many threads: whole bytes of a mask, unless bands end elsewhere.
-    fn span(&self, group: usize, visits: usize) -> usize {
-        let strip = self.request.strip;
-        let whole = if self.request.program.band.is_some() { 1 } else { BYTE.max(group * strip) };
-        (group * visits * strip).next_multiple_of(whole)
-    }
-
     /// A tile of this many threads that hold a whole matrix, each at most so many bytes of it.
     fn whole(&self, threads: usize, bytes: usize) -> Option<Tile> {
         let TileRequest { shape, strip, .. } = *self.request;
@@ -435,7 +448,7 @@ impl Row<'_> {
         if held > bytes.min(room) || elements > MOST_ELEMENTS {
             return None;
         }
-        let shape = TileShape::Rows { group, span, together, ahead: false, whole: true, cluster: 1 };
+        let shape = TileShape::Rows { group, span, together, ahead: false, whole: true, cluster: 1, copies: [0; 2] };
         let min_blocks = (REGISTERS / ((BESIDE + held / 4) * threads)).clamp(1, RESIDENT / threads);
         Some(Tile { bm: at_once * together, bn: span, shape, threads, min_blocks })
     }
@@ -452,7 +465,7 @@ impl Row<'_> {
         let bm = shape.m.max(1).next_multiple_of(threads / group * together);
         // If threads held it, more than one batch of rows says that they do not.
         let bm = bm.max(2 * threads / group * together);
-        let shape = TileShape::Rows { group, span, together, ahead: false, whole: true, cluster: 1 };
+        let shape = TileShape::Rows { group, span, together, ahead: false, whole: true, cluster: 1, copies: [0; 2] };
         let bn = self.request.program.band.unwrap_or(self.request.shape.n.max(1).next_multiple_of(span));
         Tile { bm, bn, shape, threads, min_blocks: MOST_THREADS / threads }
     }
@@ -463,38 +476,7 @@ impl Row<'_> {
         let span = group * self.visits(HELD) * self.request.strip;
         // More than one span, because a single span would be held.
         let columns = self.request.shape.n.max(1).next_multiple_of(span).max(2 * span);
-        let shape = TileShape::Rows { group, span, together: 1, ahead: false, whole: false, cluster: 1 };
+        let shape = TileShape::Rows { group, span, together: 1, ahead: false, whole: false, cluster: 1, copies: [0; 2] };
         Tile { bm: 1, bn: columns, shape, threads: group, min_blocks: (MOST_THREADS / group).min(RESIDENT / group) }
     }
-}
-
-/// Words of the sums over M of a column.
-fn states(program: &Program) -> usize {
-    let down = program.reductions.iter().filter(|reduce| !reduce.operand.axes.contains(M));
-    down.map(|reduce| reduce.monoid.words(reduce.value)).sum()
-}
-
-/// Whether sums over M lie in shared memory: registers have no room for those of so many columns beside the rows that they hold,
-/// and each column is one thread's.
-fn keeps_sums(program: &Program, [group, threads]: [usize; 2], columns: usize, held: usize) -> bool {
-    let of_lines = program.reductions.iter().all(|reduce| reduce.operand.axes.without(L) != Axes::NONE);
-    let states = states(program);
-    states > 0 && of_lines && group == threads && (BESIDE + held + columns * states) * threads > REGISTERS
-}
-
-/// Whether any matrix has elements of one bit.
-fn has_masks(program: &Program, operation: Operation) -> bool {
-    let loaded =
-        program.steps.iter().any(|step| matches!(step.kind, InstrKind::Load { operand, .. } if operand.dtype.is_packed()));
-    loaded || operation.dtype().is_packed() || program.stores.iter().any(|store| store.operand.dtype.is_packed())
-}
-
-/// Bytes of an element of each matrix that is read.
-fn held(program: &Program, accumulator: usize) -> Vec<usize> {
-    let bytes = |kind: &InstrKind| match kind {
-        InstrKind::Accumulator => Some(accumulator),
-        InstrKind::Load { operand, .. } if operand.axes.contains(Axes::MN) => Some(operand.dtype.size()),
-        _ => None,
-    };
-    program.steps.iter().filter_map(|step| bytes(&step.kind)).collect()
 }

@@ -170,6 +170,9 @@ pub enum TileShape {
         /// Blocks of a cluster that share a row: each has as many columns, and as many threads.
         #[serde(default = "alone", skip_serializing_if = "is_alone")]
         cluster: usize,
+        /// Batches of rows that are on their way to shared memory, and bytes of an element of all matrices that are read.
+        #[serde(default, skip_serializing_if = "is_nothing")]
+        copies: [usize; 2],
     },
     /// The blocks of a cluster share the rows of a tile, which has one or several groups of columns beside each other. Each
     /// thread has a strip of columns, and goes down its rows.
@@ -192,6 +195,11 @@ const fn alone() -> usize {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 const fn is_alone(cluster: &usize) -> bool {
     *cluster == 1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_nothing(copies: &[usize; 2]) -> bool {
+    *copies == [0; 2]
 }
 
 /// How the consumers of a block share the work.

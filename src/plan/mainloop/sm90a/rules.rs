@@ -331,7 +331,7 @@ impl Rules for Sm90a {
 
     /// A lane holds two of eight consecutive columns.
     fn unit(&self, tile: &Tile, _: usize) -> Unit {
-        Unit { rows: tile.consumer_rows(), threads: 128, row_lanes: 4, row_sharers: 1 }
+        Unit { rows: tile.consumer_rows(), columns: tile.bn, threads: 128, row_lanes: 4, row_sharers: 1 }
     }
 
     fn publishers(&self, tile: &Tile) -> Option<usize> {
