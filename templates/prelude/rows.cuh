@@ -58,7 +58,7 @@ template <class S> DEVICE float fold_words(const S& s, u32 lane) {
     fold_apart<Sum<float>, W::APART, 16, 1>(words, int(lane), first);
     return words[0];
 }
-// What COUNT warps come to, whose sums lie in places: those of one number together.
+// What COUNT warps or blocks come to, whose sums lie in places: those of one number together.
 template <class S, int COUNT, int OF_NUMBER> DEVICE float fold_places(const float* places, u32 lane) {
     constexpr int LANES = Words<S>::LANES, EACH = COUNT > LANES ? COUNT / LANES : 1, CHAINS = EACH > 1 ? 2 : 1;
     float sums[CHAINS];
@@ -120,18 +120,24 @@ template <class M> DEVICE typename M::State combine_row(typename M::State s, int
     u32* const places = reinterpret_cast<u32*>(smem + turn % 2 * (ALL * PLACE));
     u64* const arrived = arrivals() + turn % 2;
 {% if combines_together %}    if constexpr (ADDS<M> && Words<S>::SUIT) {
-        // Lanes that have the same sum send it to a block each.
-        constexpr int LANES = Words<S>::LANES;
-        static_assert(CLUSTER <= LANES, "a lane for each block and each sum");
-        if (threadIdx.x == 0) mbarrier_arrive_expect_tx(address_of(arrived), ALL * sizeof(S));
+        // The warps of a block first: one of them sends what the block comes to.
+        constexpr int WARPS = THREADS / 32, LANES = Words<S>::LANES;
+        static_assert(CLUSTER <= LANES && WORDS * (WARPS + CLUSTER) * 4 <= ALL * PLACE, "a lane for each block and each sum");
+        float* const own = reinterpret_cast<float*>(places) + WORDS * CLUSTER;
+        if (threadIdx.x == 0) mbarrier_arrive_expect_tx(address_of(arrived), CLUSTER * sizeof(S));
         const float sum = fold_words(s, lane);
         const u32 number = lane / LANES, to = lane % LANES;
-        if (to < CLUSTER && number < WORDS)
-            put_async(address_in_block(places + number * ALL + blockIdx.x % CLUSTER * (THREADS / 32) + threadIdx.x / 32, to),
-                      __float_as_uint(sum), address_in_block(arrived, to));
+        if (to == 0 && number < WORDS) own[number * WARPS + threadIdx.x / 32] = sum;
+        __syncthreads();
+        if (threadIdx.x < 32) {
+            const float all = fold_places<S, WARPS, WARPS>(own, lane);
+            if (to < CLUSTER && number < WORDS)
+                put_async(address_in_block(places + number * CLUSTER + blockIdx.x % CLUSTER, to), __float_as_uint(all),
+                          address_in_block(arrived, to));
+        }
         mbarrier_wait(address_of(arrived), turn / 2 % 2);
         turn += 1;
-        return gather_words<S>(fold_places<S, ALL, ALL>(reinterpret_cast<const float*>(places), lane));
+        return gather_words<S>(fold_places<S, CLUSTER, CLUSTER>(reinterpret_cast<const float*>(places), lane));
     }
 {% endif %}    s = fold_lanes<M, 1, 32>(s);
     if (threadIdx.x == 0) mbarrier_arrive_expect_tx(address_of(arrived), ALL * sizeof(S));

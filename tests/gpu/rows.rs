@@ -238,16 +238,16 @@ fn gradients_of_rows() {
 /// end inside of a strip and of a block, entries, and a few rows.
 #[test]
 fn sums_beside_many_rows() {
-    let shapes = [[9000, 128], [2500, 1024], [700, 4096], [150, 16_384], [70, 65_536], [17, 131_072]];
-    let ragged = [[4999, 100], [2399, 1001], [601, 4001], [141, 16_000], [37, 40_000], [3, 65_536], [1, 30_000]];
+    let shapes = [[1100, 1024], [540, 4096], [140, 16_384], [40, 65_536]];
+    let ragged = [[1099, 1001], [301, 4001], [19, 40_000], [3, 65_536], [1, 30_000]];
     let mut cases = Vec::new();
     for (i, d) in [F16, BF16].into_iter().enumerate() {
         let forward = recipes::layer_norm(Norm { weights: Some(d), residual: None }, d).unwrap();
         let pair = forward.backward(Wrt::all().detached("mean").detached("rstd")).unwrap();
         let gemm = Gemm::pointwise(d, Order::RowMajor, pair.backward());
         let shapes = shapes.into_iter().chain(ragged).skip(i).step_by(2).map(|[m, n]| Shape::matrix(m, n));
-        cases.extend(shapes.chain([Shape::matrix(300, 4096).batched(3)]).map(|shape| case(&gemm, shape).steep()));
-        cases.push(case(&gemm, Shape::matrix(300, 16_384)).ld("a", 16_400).offset("a", 8).steep());
+        cases.extend(shapes.chain([Shape::matrix(190, 2048).batched(3)]).map(|shape| case(&gemm, shape).steep()));
+        cases.push(case(&gemm, Shape::matrix(40, 16_384)).ld("a", 16_400).offset("a", 8).steep());
     }
     // One sum that is exact, so that a row that is lost or counted twice shows; and largest elements.
     let exact = Epilogue::build(|e| {
@@ -257,7 +257,7 @@ fn sums_beside_many_rows() {
         e.reduce("largest", e.acc(), Monoid::Max, F32.over(N));
     });
     let gemm = Gemm::pointwise(F16, Order::RowMajor, &exact.unwrap());
-    cases.extend(shapes.map(|[m, n]| Case::new(&gemm, Shape::matrix(m, n))));
+    cases.extend([shapes[1], shapes[3]].map(|[m, n]| Case::new(&gemm, Shape::matrix(m, n))));
     run_all(&cases);
 }
 
