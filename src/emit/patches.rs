@@ -19,6 +19,8 @@ pub(super) struct Reads {
     residues: bool,
     /// Whether blocks of `depthwise_lines` go on from tile to tile.
     in_turns: bool,
+    /// Whether a thread of `depthwise_lines` loads the matrices of a row before it multiplies the row's last lines.
+    loads_ahead: bool,
     /// Whether a tile's columns may be filters of several groups.
     spans_groups: bool,
     /// Which operands a mainloop gathers element by element.
@@ -40,6 +42,7 @@ impl Reads {
             spread: patches.is_some_and(|patches| patches.windows().spread != [1; 2]) && !plan.residues,
             residues: plan.residues,
             in_turns: plan.takes_turns(),
+            loads_ahead: plan.loads_ahead(),
             spans_groups,
             gathers_a: patches.is_some_and(|patches| patches.are_rows()),
             gathers_b: gradient.is_some() || spans_groups,

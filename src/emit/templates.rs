@@ -77,6 +77,7 @@ pub(super) static ALL: &[(&str, &str)] = templates![
     "mainloop/line_sums.cuh",
     "mainloop/lines_in_turns.cuh",
     "mainloop/lines_of_tile.cuh",
+    "mainloop/strips_of_run.cuh",
     "mainloop/filter_of_channel.cuh",
     "mainloop/multiply_add.cuh",
     "mainloop/add.cuh",

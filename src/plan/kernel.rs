@@ -309,6 +309,11 @@ impl KernelPlan {
         self.tile.rules().takes_turns(&self.copied())
     }
 
+    /// Whether threads of `depthwise_lines` load matrices ahead of a row's last products, without conditions.
+    pub(crate) fn loads_ahead(&self) -> bool {
+        self.tile.rules().loads_ahead(&self.copied())
+    }
+
     fn copied(&self) -> Copied<'_> {
         let &KernelPlan { ref tile, operation, strip, ref program, fast_math, .. } = self;
         Copied { tile, operation, strip, program, fast_math }

@@ -33,7 +33,7 @@ DEVICE void load_weights(const Params& p, Accum* weights, int column) {
     else load_weights<false>(p, weights, column);
 }
 
-{% if in_turns -%}
+{% if in_turns or loads_ahead -%}
 // Loads the matrices of so many pixels of a run, of which `strip_at` says where they lie, and later visits these.
 constexpr int TOGETHER = visits_together(RUN);
 template <class Places> DEVICE void fetch_run(const Params& p, const TileValues& tile, const Places& strip_at, int group,
@@ -54,7 +54,7 @@ template <class Places> DEVICE void visit_run(const Params& p, const TileValues&
             rows[i] = epilogue_row(p, tile, strip_at(group + i));
             fetched[i] = epilogue_fetch(p, tile, strip_at(group + i));
         }
-{% if in_turns -%}
+{% if in_turns or loads_ahead -%}
 }
 template <class Places> DEVICE void visit_fetched(const Params& p, const TileValues& tile, ColumnValues& columns,
                                                   const Accum (&acc)[RUN][STRIP], const Places& strip_at, int group,
@@ -66,6 +66,6 @@ template <class Places> DEVICE void visit_fetched(const Params& p, const TileVal
             epilogue_visit(p, tile, columns, rows[i], fetched[i], strip_at(group + i), acc[group + i]);
             epilogue_row_end(p, tile, rows[i], strip_at(group + i));
         }
-{% if not in_turns %}    }
+{% if not in_turns and not loads_ahead %}    }
 {% endif -%}
 }

@@ -1,8 +1,9 @@
 // A block goes on from the lines of a tile to those of its next one, and the ring with it.
 constexpr int STAGE_BYTES = STAGE * int(sizeof(Element));
+{% if not loads_ahead -%}
 // Strips inside of the matrix have code of their own. Where a visit's lanes work together, all of a tile has to lie inside.
 constexpr bool ARE_APART = {% if packed %}false{% else %}true{% endif %};
-
+{% endif %}
 // What a block computes: tiles of the same columns, `step` tiles apart, so that all blocks together go through memory from one
 // end to the other.
 struct Part {
@@ -111,7 +112,7 @@ struct Ring {
 };
 
 {% include "mainloop/line_sums.cuh" %}
-
+{% if loads_ahead %}{% include "mainloop/strips_of_run.cuh" %}{% endif %}
 DEVICE void visit(const Params& p, const TileValues& values, const Part& part, Ring& ring, Accum* weights) {
     // Threads without a band multiply the first one's pixels, and visit rows behind the last one.
     const int strip = threadIdx.x % STRIPS, run = threadIdx.x / STRIPS, x = run % ACROSS * RUN;
@@ -123,11 +124,12 @@ DEVICE void visit(const Params& p, const TileValues& values, const Part& part, R
     load_weights(p, weights, part.column);
     __syncthreads();
     Sums sums(weights, strip);
-#pragma unroll 1
+{% if loads_ahead %}    const StripsOfRun strips(p, column, inside);
+{% endif %}#pragma unroll 1
     for (int tile = part.tile; tile < part.tiles; tile += part.step) {
-        const int end = ARE_APART ? column + STRIP : part.column + BN;
+{% if not loads_ahead %}        const int end = ARE_APART ? column + STRIP : part.column + BN;
         const bool lies_inside = IS_SHORT && (tile + 1) * BM <= p.m && end <= p.n && is_wide(p);
-        int top = tile * BM + group * (ROWS * WIDTH) + x, left = ROWS;
+{% endif %}        int top = tile * BM + group * (ROWS * WIDTH) + x, left = ROWS;
         asm volatile("" : "+r"(left));   // NVRTC unrolls the loop in spite of the pragma, if it knows how long it is
 #pragma unroll
         for (int row = 0; row < OPEN; ++row) sums.clear(row);
@@ -135,7 +137,10 @@ DEVICE void visit(const Params& p, const TileValues& values, const Part& part, R
         for (int r = 0; r < WINDOW_Y - STRIDE_Y; ++r) sums.add(ring.next<(LINES - WINDOW_Y + STRIDE_Y < STAGES)>(p) + at, r);
 #pragma unroll 1
         for (; left > 0; --left, top += WIDTH) {
-            // Matrices of short runs are loaded while the run's last lines are multiplied.
+{% if loads_ahead %}            RowValues of_rows[TOGETHER];
+            Fetched fetched[TOGETHER];
+            strips.fetch_ahead(p, values, top, of_rows, fetched);
+{% else %}            // Matrices of short runs are loaded while the run's last lines are multiplied.
             RowValues of_rows[TOGETHER];
             Fetched fetched[TOGETHER];
             const Params within = depthwise::inside(p);
@@ -151,15 +156,16 @@ DEVICE void visit(const Params& p, const TileValues& values, const Part& part, R
                 else fetch_run(p, values, strip_at, group, of_rows, fetched);
             };
             if (TOGETHER == RUN) fetch(0);
-#pragma unroll
+{% endif %}#pragma unroll
             for (int r = WINDOW_Y - STRIDE_Y; r < WINDOW_Y; ++r) sums.add(ring.next<true>(p) + at, r);
-#pragma unroll
+{% if loads_ahead %}            strips.visit(p, values, columns, sums.acc[0], top, of_rows, fetched);
+{% else %}#pragma unroll
             for (int group = 0; group < RUN; group += TOGETHER) {
                 if (TOGETHER < RUN) fetch(group);
                 if (lies_inside) visit_fetched(within, values, columns, sums.acc[0], strip_within, group, of_rows, fetched);
                 else visit_fetched(p, values, columns, sums.acc[0], strip_at, group, of_rows, fetched);
             }
-            sums.go_on();
+{% endif %}            sums.go_on();
         }
     }
     copy_async_wait<0>();

@@ -52,7 +52,7 @@ struct Ring {
 };
 
 {% include "mainloop/line_sums.cuh" %}
-
+{% if loads_ahead %}{% include "mainloop/strips_of_run.cuh" %}{% endif %}
 DEVICE void visit(const Params& p, const TileValues& values, const TileOrigin& tile, Ring& ring, Accum* weights) {
     // Threads without a band multiply the first one's pixels, and visit rows behind the last one.
     const int strip = threadIdx.x % STRIPS, run = threadIdx.x / STRIPS, x = run % ACROSS * RUN;
@@ -67,14 +67,20 @@ DEVICE void visit(const Params& p, const TileValues& values, const TileOrigin& t
     Sums sums(weights, strip);
 #pragma unroll
     for (int r = 0; r < WINDOW_Y - STRIDE_Y; ++r) sums.add(ring.next(p) + at, r);
-    const bool lies_inside = IS_SHORT && tile.row + BM <= p.m && tile.column + BN <= p.n && is_wide(p);
-    u32 end = ROWS;
+{% if loads_ahead %}    const StripsOfRun strips(p, column, inside);
+{% else %}    const bool lies_inside = IS_SHORT && tile.row + BM <= p.m && tile.column + BN <= p.n && is_wide(p);
+{% endif %}    u32 end = ROWS;
     asm volatile("" : "+r"(end));   // NVRTC unrolls the loop in spite of the pragma, if it knows how long it is
 #pragma unroll 1
     for (int row = 0; row < int(end); ++row) {
-#pragma unroll
+{% if loads_ahead %}        const int top = first + row * WIDTH;
+        RowValues of_rows[TOGETHER];
+        Fetched fetched[TOGETHER];
+        strips.fetch_ahead(p, values, top, of_rows, fetched);
+{% endif %}#pragma unroll
         for (int r = WINDOW_Y - STRIDE_Y; r < WINDOW_Y; ++r) sums.add(ring.next(p) + at, r);
-        const int top = first + row * WIDTH;
+{% if loads_ahead %}        strips.visit(p, values, columns, sums.acc[0], top, of_rows, fetched);
+{% else %}        const int top = first + row * WIDTH;
         if (lies_inside) {
             const Params within = depthwise::inside(p);
             visit_run(within, values, columns, sums.acc[0], [&](int pixel) {
@@ -86,7 +92,7 @@ DEVICE void visit(const Params& p, const TileValues& values, const TileOrigin& t
             visit_run(p, values, columns, sums.acc[0],
                       [&](int pixel) { return Strip{pixel < inside ? top + pixel : p.m, column}; });
         }
-        sums.go_on();
+{% endif %}        sums.go_on();
     }
     epilogue_column_end(p, values, columns, {first, column});
 }

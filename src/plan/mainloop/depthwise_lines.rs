@@ -11,6 +11,7 @@ use super::tile::{LARGEST, Tile, TileShape};
 use crate::dtype::DType;
 use crate::plan::Reason;
 use crate::plan::code::{Copied, Copies, Price, Priced, widening};
+use crate::plan::epilogue::program::Phase;
 use crate::plan::epilogue::reduce::span_rows;
 use crate::plan::request::TileRequest;
 use crate::problem::{Operation, Patches, Shape};
@@ -22,6 +23,8 @@ pub(super) struct DepthwiseLines;
 
 /// Registers that a thread may take.
 const MOST_REGISTERS: usize = 248;
+/// More of them where blocks go from tile to tile, and strips that do not exist are passed over without branches.
+const REGISTERS_AHEAD: usize = 40;
 /// Threads of a block that is tried.
 const THREADS: RangeInclusive<usize> = 96..=640;
 /// Bytes of shared memory that the system takes for each block.
@@ -287,6 +290,17 @@ fn takes_turns(of: &Copied<'_>) -> bool {
     })
 }
 
+/// Whether a thread loads the matrices of a row before the row's last products, without conditions. Blocks that go from tile to
+/// tile have another form of it. That takes fewer registers, which small windows need more, and has conditions where the last
+/// channel cuts a tile.
+fn loads_ahead(of: &Copied<'_>) -> bool {
+    let reads = of.program.loads_of(Phase::Visit).next().is_some();
+    let Some(patches) = direct::images(of.operation) else { return false };
+    let own = Own::of(of.tile);
+    let registers = Work::of(&patches, of.operation, [own.run, of.strip]).registers() + REGISTERS_AHEAD;
+    reads && (!takes_turns(of) || (own.taps > SMALL && registers <= MOST_REGISTERS))
+}
+
 /// Blocks that go through the tiles of a column: as many as there is room for.
 fn parts(tile: &Tile, [rows, columns]: [usize; 2], gpu: Gpu) -> usize {
     (gpu.multiprocessors.saturating_mul(tile.min_blocks) / columns.max(1)).clamp(1, rows.max(1))
@@ -331,6 +345,10 @@ impl Rules for DepthwiseLines {
 
     fn takes_turns(&self, of: &Copied<'_>) -> bool {
         takes_turns(of)
+    }
+
+    fn loads_ahead(&self, of: &Copied<'_>) -> bool {
+        loads_ahead(of)
     }
 
     fn blocks(&self, tile: &Tile, tiles: [usize; 2], gpu: Gpu) -> Option<usize> {

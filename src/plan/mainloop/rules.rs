@@ -159,6 +159,12 @@ pub(in crate::plan) trait Rules: Sync {
         false
     }
 
+    /// Whether a thread of `depthwise_lines` loads the matrices of a row of output pixels, without conditions, before it
+    /// multiplies the row's last lines.
+    fn loads_ahead(&self, _: &Copied<'_>) -> bool {
+        false
+    }
+
     /// How many blocks do that.
     fn blocks(&self, _tile: &Tile, _tiles: [usize; 2], _gpu: Gpu) -> Option<usize> {
         None
