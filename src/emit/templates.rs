@@ -71,6 +71,7 @@ pub(super) static ALL: &[(&str, &str)] = templates![
     "mainloop/bands.cuh",
     "mainloop/bands_filters.cuh",
     "mainloop/band_lines.cuh",
+    "mainloop/band_strips.cuh",
     "mainloop/depthwise.cuh",
     "mainloop/depthwise_filters.cuh",
     "mainloop/depthwise_lines.cuh",

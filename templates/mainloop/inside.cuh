@@ -7,7 +7,7 @@ DEVICE bool is_wide(const Params& p) {
 // The same parameters, where a tile lies inside of the matrix and strips are wide. The compiler sees constants: without
 // branches it has the loads of all strips in flight together.
 DEVICE Params inside(Params p) {
-{% if mainloop != "pointwise" and mainloop != "depthwise_lines" and not bands %}    p.n = BN;
+{% if mainloop != "pointwise" and mainloop != "depthwise_lines" and mainloop != "bands" and not bands %}    p.n = BN;
 {% endif %}{% for load in column_loads %}{% if load.wide != "0" %}    {{ load.wide }} = 1;
 {% endif %}{% endfor -%}
 {% for load in fetches %}{% if load.wide != "0" %}    {{ load.wide }} = 1;

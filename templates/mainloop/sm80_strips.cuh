@@ -9,8 +9,14 @@ constexpr int STRIPS = WARP_N / STRIP, LANES = STRIPS < 32 ? STRIPS : 32;   // s
 constexpr int GROUPS = STRIPS / LANES;                                      // strips of one lane in a row
 constexpr int VISIT_ROWS = 32 / LANES, VISITS = WARP_M / VISIT_ROWS;        // rows that a warp visits at a time, and how often
 constexpr int SLAB_VISITS = SLAB_ROWS / VISIT_ROWS;
+{% if mainloop == "bands" -%}
+// If matrices are aligned and no strip is cut, a strip exists or does not. Unless the epilogue is long, such tiles have code of
+// their own for it: nothing branches, and accumulators leave their registers slab by slab.
+constexpr bool HAS_WHOLE_STRIPS = GROUPS == 1 && visits_together(VISITS) == VISITS;
+{% endif -%}
 // Visits fetched together: four hide the latency of matrix loads. Without such loads two are enough, with half the code.
-constexpr int MOST_AHEAD = visits_together(__is_empty(Fetched) ? 2 : 4);
+constexpr int MOST_AHEAD = {% if mainloop == "bands" %}HAS_WHOLE_STRIPS ? 1 : {% endif %}{# -#}
+    visits_together(__is_empty(Fetched) ? 2 : 4);
 constexpr int AHEAD = SLAB_VISITS < MOST_AHEAD ? SLAB_VISITS : MOST_AHEAD;
 static_assert(WARP_M % SLAB_ROWS == 0 && SLAB_VISITS % AHEAD == 0, "slabs take a warp's part, and are visited in whole batches");
 
@@ -48,6 +54,9 @@ DEVICE void load_strip(Accum (&strip)[STRIP], const Accum* slab, int row, int in
     }
 }
 
+{% if mainloop == "bands" %}{% include "mainloop/inside.cuh" %}
+{% include "mainloop/band_strips.cuh" %}
+{% endif -%}
 DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&acc)[TILES_M][2 * PAIRS_N][4], u8* slabs) {
     const int thread = thread_of_block(), lane = thread & 31, warp = thread >> 5;
     // If eight lanes' reads span two rows, these are two apart instead of one, so that they fall into different banks.
@@ -55,7 +64,11 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, const Accum (&
     const int first_row = tile.row + warp / WARPS_N * WARP_M + offset;
     const int first_column = tile.column + warp % WARPS_N * WARP_N + lane % LANES * STRIP;
     Accum* slab = reinterpret_cast<Accum*>(slabs) + warp * SLAB_ROWS * SLAB_PITCH;
-
+{% if mainloop == "bands" %}    if (HAS_WHOLE_STRIPS && p.n % STRIP == 0 && is_wide(p)) {
+        visit_whole_strips(p, tile, acc, slab, {lane, offset, first_row, first_column});
+        return;
+    }
+{% endif %}
     const TileValues values = epilogue_begin(p, tile.batch);
     ColumnValues columns[GROUPS];
 #pragma unroll
