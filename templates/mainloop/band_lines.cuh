@@ -65,7 +65,8 @@ DEVICE uint4 piece_of(const Params& p, i64 pixels, int first) {
     }
     return piece.words[0];
 }
-// Begins to copy the lines of a tile. Lines that consist of whole pieces of 16 bytes are copied asynchronously.
+{% if not of_columns %}// The second copy follows from the first one, once that has arrived.
+{% endif %}// Begins to copy the lines of a tile. Lines that consist of whole pieces of 16 bytes are copied asynchronously.
 DEVICE void load_lines(const Params& p, const Band& band, u32 buffer) {
     constexpr int PIECES = LINE / 8;
     const int length = p.image_width * CHANNELS;
@@ -74,14 +75,16 @@ DEVICE void load_lines(const Params& p, const Band& band, u32 buffer) {
     const bool whole = ld == CHANNELS && length % 8 == 0 && reinterpret_cast<u64>(from) % 16 == 0;
     const u32 to = shared_address(shared_memory) + AT_LINES + buffer * (LINES * LINE * 2);
 #pragma unroll 4
-    for (int i = threadIdx.x; i < LINES * PIECES; i += THREADS) {
-        const int number = i / PIECES, copy = COPIES == 2 && number >= COPY_LINES, first = i % PIECES * 8 + copy - LEAD;
+    for (int i = threadIdx.x; i < {% if of_columns %}LINES{% else %}COPY_LINES{% endif %} * PIECES; i += THREADS) {
+{% if not of_columns %}        const int number = i / PIECES, first = i % PIECES * 8 - LEAD;
+        int image = band.image, y = band.y + number;
+{% else %}        const int number = i / PIECES, copy = COPIES == 2 && number >= COPY_LINES, first = i % PIECES * 8 + copy - LEAD;
         int image = band.image, y = band.y + number - copy * COPY_LINES;
-        while (y >= band.height) y -= band.height, ++image;
+{% endif %}        while (y >= band.height) y -= band.height, ++image;
         y -= p.above;
         const bool exists = image < p.images && u32(y) < u32(p.image_height);
         const i64 pixels = (i64(image) * p.image_height + y) * p.image_width;
-        if (whole && copy == 0) {
+        if (whole{% if of_columns %} && copy == 0{% endif %}) {
             const bool inside = exists && u32(first) < u32(length);
             copy_async<16>(to + i * 16, from + (inside ? pixels * CHANNELS + first : 0), inside ? 16 : 0);
         } else {
@@ -92,3 +95,20 @@ DEVICE void load_lines(const Params& p, const Band& band, u32 buffer) {
     }
     copy_async_commit();
 }
+{% if not of_columns %}// Writes the second copy of the lines in a buffer, from the first one.
+DEVICE void shift_lines(u32 buffer) {
+    constexpr int PIECES = LINE / 8;
+    const u32 from = shared_address(shared_memory) + AT_LINES + buffer * (LINES * LINE * 2);
+#pragma unroll 2
+    for (u32 i = threadIdx.x; i < COPY_LINES * PIECES; i += THREADS) {
+        uint4 piece;
+        asm volatile("ld.shared.v4.b32 { %0, %1, %2, %3}, [%4];"
+                     : "=r"(piece.x), "=r"(piece.y), "=r"(piece.z), "=r"(piece.w) : "r"(from + i * 16) : "memory");
+        // No window has the last element of a line there.
+        const u32 next = i % PIECES == PIECES - 1 ? 0 : load_shared_word(from + i * 16 + 16);
+        piece = shift(piece, make_uint4(next, 0, 0, 0), 2);
+        asm volatile("st.shared.v4.b32 [%0], { %1, %2, %3, %4};" ::"r"(from + COPY_LINES * LINE * 2 + i * 16),
+                     "r"(piece.x), "r"(piece.y), "r"(piece.z), "r"(piece.w) : "memory");
+    }
+}
+{% endif -%}

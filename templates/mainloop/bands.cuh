@@ -138,6 +138,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) postlude_kerne
         copy_async_wait<0>();
         __syncthreads();   // the tile's lines have arrived, for all threads, and nobody needs those of the tile before
         if (tile.row + step < p.m) fetch(tile.row + step, buffer ^ 1);
+        if constexpr (COPIES == 2) {
+            shift_lines(buffer);
+            __syncthreads();
+        }
         Accum acc[TILES_M][2 * PAIRS_N][4] = {};
         accumulate(buffer, acc);
         run_epilogue(p, tile, acc, shared_memory + AT_SLABS);
