@@ -135,7 +135,8 @@ DEVICE void wgmma_mma({{ accumulator }} (&d)[{{ wgmma.registers }}], u64 a, u64 
                  : {{ wgmma.outputs }}
                  : "l"(a), "l"(b), "r"(int(keep)));
 }
-{% if passes_registers %}// The same with A in registers: in lane l of warp w, a[2c + h] is row 16w + l / 4 + 8h, K element l % 4 + 4c.
+{% if passes_registers %}// The same with A in registers: in lane l of warp w, a[2c + h] is row 16w + l / 4 + 8h, K element
+// l % 4 + 4c.
 DEVICE void wgmma_mma(float (&d)[{{ wgmma.registers }}], const u32 (&a)[4], u64 b, bool keep) {
     asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %{{ wgmma.registers + 5 }}, 0;\n"
                  "wgmma.mma_async.sync.aligned.m64n{{ wgmma.n }}k{{ wgmma.terms }}.f32"
@@ -145,7 +146,8 @@ DEVICE void wgmma_mma(float (&d)[{{ wgmma.registers }}], const u32 (&a)[4], u64 
                  : {{ wgmma.outputs }}
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(keep)));
 }
-{% endif %}{% else %}// d = a * b + (keep ? d : 0) for 64 x {{ wgmma.n }} of d and 16 of K. In lane l of warp w, d[4g + 2h + e] is row
+{% endif -%}
+{% else %}// d = a * b + (keep ? d : 0) for 64 x {{ wgmma.n }} of d and 16 of K. In lane l of warp w, d[4g + 2h + e] is row
 // 16w + l / 4 + 8h, column 8g + l % 4 * 2 + e.
 DEVICE void wgmma_mma(float (&d)[{{ wgmma.registers }}], u64 a, u64 b, bool keep) {
     asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %{{ wgmma.registers + 2 }}, 0;\n"

@@ -124,15 +124,21 @@ fn what_multiplies_tf32_and_why() {
         let plan = plan(&identity, layout, large.into());
         assert_eq!(plan.mainloop(), Mainloop::Sm90a, "{}", plan.explain());
         let repack = plan.repack.map(|repack| (repack.operands, repack.transposed));
-        let turned = [layout.a() == Order::ColumnMajor, layout.b() == Order::RowMajor];
-        assert_eq!(repack, (layout != TN).then_some((turned, turned)));
+        // One operand with K strided passes through registers, and is A. The other is copied.
+        assert_eq!(repack, (layout == NT).then_some(([false, true], [false, true])), "{}", plan.explain());
+        assert_eq!(plan.transposed, layout == TT, "{}", plan.explain());
     }
-    let explained = plan(&identity, NN, large.into()).explain();
-    assert!(explained.contains("transposes    a: wgmma reads tf32 with K contiguous"), "{explained}");
-    // Copies of wide operands behind few rows with a short K take longer than the products.
-    let few = plan(&identity, TT, Shape::new(32, 8192, 256).into());
+    let explained = plan(&identity, NT, large.into()).explain();
+    assert!(explained.contains("transposes    b: wgmma reads tf32 with K contiguous"), "{explained}");
+    // The larger of two operands with K strided is not copied, nor is any of them where a copy takes longer than the product.
+    let wide = plan(&identity, NT, Shape::new(64, 4096, 4096).into());
+    assert!(wide.transposed && wide.repack.is_some_and(|repack| repack.operands == [false, true]), "{}", wide.explain());
+    let few = plan(&identity, NT, Shape::new(256, 256, 64).into());
     assert_eq!(few.mainloop(), Mainloop::Sm80);
     assert!(few.explain().contains("wgmma reads tf32 with K contiguous: copies would take longer"), "{}", few.explain());
+    // What TMA cannot copy has no way through registers.
+    let odd = plan(&identity, NN, Problem::from(large).align("a", 4));
+    assert_eq!(odd.repack.map(|repack| (repack.operands, repack.transposed)), Some(([true, false], [true, false])));
     let rows = plan(&identity, TN, Problem::from(large).align("a", 4));
     assert_eq!(rows.repack.map(|repack| (repack.operands, repack.transposed)), Some(([true, false], [false; 2])));
     let summed = Epilogue::build(|e| {

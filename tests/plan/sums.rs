@@ -368,7 +368,7 @@ fn rows_beside_sums_are_on_their_way() {
         let TileShape::Rows { copies: [depth, _], cluster, .. } = plan.tile.shape else { panic!("{}", plan.explain()) };
         let text = plan.source().unwrap().text().to_owned();
         assert_eq!(text.contains("copy_batch(from, stage)"), depth > 0, "{}", plan.explain());
-        assert_eq!(plan.explain().contains("batches on their way"), depth > 0, "{}", plan.explain());
+        assert_eq!(plan.explain().contains("copied ahead by"), depth > 0, "{}", plan.explain());
         (depth, cluster)
     };
     let lengths = [(128, 2, 1), (1024, 2, 1), (4096, 2, 1), (16_384, 1, 1), (32_768, 2, 4), (65_536, 2, 8), (131_072, 1, 8)];

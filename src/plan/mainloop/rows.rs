@@ -148,7 +148,7 @@ impl Rules for Rows {
         let held = if tile.holds_rows() { "which they hold".into() } else { again() };
         let whole = if tile.is_whole() { ", a whole matrix" } else { "" };
         let of_blocks = if blocks(tile) > 1 { format!(" in each of {} blocks", blocks(tile)) } else { String::new() };
-        let ahead = if tile.copies_rows() { format!(", {} batches on their way", copies(tile)[0]) } else { String::new() };
+        let ahead = if tile.copies_rows() { format!(", copied ahead by {}", copies(tile)[0]) } else { String::new() };
         format!(", {group} threads a row{of_blocks}, {held}{whole}{ahead}")
     }
 

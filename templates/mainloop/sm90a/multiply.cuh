@@ -94,8 +94,8 @@ template <class F> DEVICE void multiply({{ accumulator }} (&acc)[BLOCKS_M][{{ mu
     }
 {% endif -%}
     if constexpr (PING_PONG) mbarrier_arrive_if(thread == 0, shared + TURN + (group ^ 1) * 8);
-{% elif passes_registers %}    // A has K strided, which wgmma does not read from shared memory in tf32. So A passes through registers. A panel's
-    // elements are read while the panel before is multiplied.
+{% elif passes_registers %}    // A has K strided, which wgmma does not read from shared memory in tf32. So A passes through
+    // registers. A panel's elements are read while the panel before is multiplied.
     static_assert(PANELS == 1 || PANELS % 2 == 0, "panels in turns");
     u32 terms[2][4][BLOCKS_M][4], place[4];
 #pragma unroll

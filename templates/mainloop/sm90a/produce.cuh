@@ -15,7 +15,8 @@ template <bool IS_A, class F> DEVICE void each_box(const Tiles& tiles, u32 to, i
     } else {
 #pragma unroll
         for (int i = 0; i < (EXTENT + {{ box_lines - 1 }}) / {{ box_lines }}; ++i) {# -#}
-            fetch(to + i * {{ box_lines * 128 }} + half * {{ box_lines * 64 }}, start + i * {{ box_lines }}, k + half * {{ half_box }});
+            fetch(to + i * {{ box_lines * 128 }} + half * {{ box_lines * 64 }}, {# -#}
+                  start + i * {{ box_lines }}, k + half * {{ half_box }});
     }
 }
 template <bool IS_A> DEVICE void fetch_operand(const Params& p, const Tiles& tiles, u32 to, u32 barrier, int k) {
