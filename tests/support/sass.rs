@@ -3,9 +3,9 @@
 use object::read::elf::ElfFile64;
 use object::{Object, ObjectSection};
 
-/// Opcodes, the low twelve bits of an instruction: a warpgroup's product of 16 bits, of integers and of floating-point
-/// numbers of eight bits; a vector register copied into a uniform one.
-const PRODUCTS: [u16; 3] = [0x9f0, 0x9f1, 0x9f3];
+/// Opcodes, the low twelve bits of an instruction: a warpgroup's product of 16 bits or tf32, of integers and of floating-point
+/// numbers of eight bits, and one of tf32 with A in registers; a vector register copied into a uniform one.
+const PRODUCTS: [u16; 4] = [0x9f0, 0x9f1, 0x9f3, 0xdf0];
 const R2UR: u16 = 0x2ca;
 
 /// The number of registers that are copied into uniform ones between the products of an `sm_90a` kernel, where every
