@@ -23,9 +23,8 @@ pub(super) struct Operands {
     lies_along_k: bool,
     /// Terms of K in 128 bytes.
     panel_terms: usize,
-    /// Lines of an operand with K strided in 128 bytes, and half of them.
-    box_lines: usize,
-    half_box: usize,
+    /// Half of them.
+    half_panel: usize,
     /// Whether a Hopper kernel reads A through registers.
     passes_registers: bool,
     /// Whether short sums are added up outside of the tensor cores.
@@ -74,8 +73,6 @@ impl Operands {
             .zip(plan.operation.scales())
             .filter_map(|(name, blocks)| Some(Scaled::of(name == "a", name, blocks?)))
             .collect();
-        // Operands of eight bits have K contiguous.
-        let box_lines = if a == DType::F32 { panel_terms(a) } else { 64 };
         Operands {
             element_b: if mixed { "ElementB" } else { "Element" },
             element_of_either: if mixed { "typename ElementOf<IS_A>::Type" } else { "Element" },
@@ -86,8 +83,7 @@ impl Operands {
             eight_bits_multiplied: plan.operation.multiplies() && a.is_eight_bits(),
             lies_along_k: a.lies_along_k(),
             panel_terms: panel_terms(a),
-            box_lines,
-            half_box: box_lines / 2,
+            half_panel: panel_terms(a) / 2,
             passes_registers: plan.staging.is_some() && passes_registers(plan.operation),
             promotes: plan.promotes,
             integers,

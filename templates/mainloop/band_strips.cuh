@@ -5,7 +5,7 @@ struct LanePlace { int lane, line, row, column; };
 
 DEVICE void visit_whole_strips(const Params& p, const TileOrigin& tile, const Accum (&acc)[TILES_M][2 * PAIRS_N][4], Accum* slab,
                                const LanePlace& at) {
-    // Where there is no strip, what another one has is loaded, and not used.
+    // A lane without a strip loads what another one has, and stores nothing.
     const bool exists = at.column < p.n;
     const int existing = exists ? at.column : 0, first_row = exists ? at.row : p.m;
     const Params within = inside(p);

@@ -9,7 +9,7 @@ struct StripsOfRun {
         inside = first < p.n ? pixels : 0;
         are_whole = TOGETHER == RUN && p.n % STRIP == 0 && is_wide(p);
     }
-    // Without conditions: where there is no pixel, what another one has is loaded, and not used.
+    // No load has a condition: a thread without a pixel loads what another one has, and stores nothing.
     DEVICE void fetch_ahead(const Params& p, const TileValues& values, int top, RowValues (&rows)[TOGETHER],
                             Fetched (&fetched)[TOGETHER]) const {
         if (!are_whole) return;

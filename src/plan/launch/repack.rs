@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::ir::Order;
-use crate::plan::{Mainloop, TMA_UNIT};
+use crate::plan::{Mainloop, TMA_UNIT, passes_registers};
 use crate::problem::{Blocks, Layout, Operation, Shape};
 use serde::Serialize;
 
@@ -66,7 +66,7 @@ impl Repack {
             Operation::Product { a, layout, .. }
                 if mainloop.rules().is_staged() && a.lies_along_k() && operation.widened().is_none() =>
             {
-                let through_registers = a == DType::F32 && alignment[0] >= TMA_UNIT;
+                let through_registers = passes_registers(operation) && alignment[0] >= TMA_UNIT;
                 [layout.a() == Order::ColumnMajor && !through_registers, layout.b() == Order::RowMajor]
             }
             _ => [false; 2],

@@ -14,9 +14,9 @@ template <bool IS_A, class F> DEVICE void each_box(const Tiles& tiles, u32 to, i
         fetch(to + half * (EXTENT * 64), k, start + half * (EXTENT / 2));
     } else {
 #pragma unroll
-        for (int i = 0; i < (EXTENT + {{ box_lines - 1 }}) / {{ box_lines }}; ++i) {# -#}
-            fetch(to + i * {{ box_lines * 128 }} + half * {{ box_lines * 64 }}, {# -#}
-                  start + i * {{ box_lines }}, k + half * {{ half_box }});
+        for (int i = 0; i < (EXTENT + {{ panel_terms - 1 }}) / {{ panel_terms }}; ++i) {# -#}
+            fetch(to + i * {{ panel_terms * 128 }} + half * {{ panel_terms * 64 }}, {# -#}
+                  start + i * {{ panel_terms }}, k + half * {{ half_panel }});
     }
 }
 template <bool IS_A> DEVICE void fetch_operand(const Params& p, const Tiles& tiles, u32 to, u32 barrier, int k) {

@@ -232,7 +232,7 @@ impl Rules for Sm90a {
             (tile.multiplied() <= 200, "a thread holds at most 200 accumulators"),
             (bk > 0 && (bk * a.size()).is_multiple_of(128), "K comes by 128 bytes"),
             (
-                !a.lies_along_k() || layout == Layout::TN || layout == Layout::NN && a == DType::F32,
+                !a.lies_along_k() || layout == Layout::TN || layout == Layout::NN && passes_registers(operation),
                 "operands of eight bits, and B of tf32, lie with K contiguous",
             ),
             (
