@@ -3,7 +3,7 @@
 //! `cargo bench --bench low_bits`. Contenders take turns as in `eight_bits`. A figure of weights is the time of our f16 product
 //! over theirs, so above 1 they are faster; one of blocks is cuBLASLt's time over ours. `-- --rows 1,8` takes these rows,
 //! `--shape 1x8192x8192` these weights, `--only TEXT` the cases whose title contains TEXT, and `--tiles 4` measures four more
-//! tiles of each kernel.
+//! tiles of each kernel, and `--sm90a` Hopper's mainloop also for the fewest rows.
 //!
 //! Without a GPU it says why it does nothing.
 #![allow(missing_docs, reason = "a benchmark")]
@@ -22,6 +22,7 @@ mod turns;
 
 use cublaslt::{Addresses, EightBits, Library, Product, Request};
 use postlude::cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
+use postlude::plan::Mainloop;
 use postlude::prelude::*;
 use postlude::{Blocks, Gemm, Operation, Tensor};
 use statistics::{Spread, median};
@@ -131,6 +132,8 @@ struct Options {
     only: String,
     tiles: usize,
     rounds: usize,
+    /// Whether weights go through Hopper's mainloop also where `gemv` is the first choice.
+    hopper: bool,
 }
 
 impl Options {
@@ -146,6 +149,7 @@ impl Options {
             only: value("--only").cloned().unwrap_or_default(),
             tiles: value("--tiles").map_or(Ok(0), |tiles| tiles.parse())?,
             rounds: support::rounds(args, ROUNDS),
+            hopper: args.iter().any(|arg| arg == "--sm90a"),
         })
     }
 }
@@ -174,6 +178,7 @@ fn weights(device: &Device, stream: &Arc<CudaStream>, library: &Library, options
             for (_, b, blocks) in formats {
                 let operation = Operation::Product { a: F16, b, layout: TN, scales: [None, blocks] };
                 let gemm = Gemm::of(operation, &epilogue);
+                let gemm = if options.hopper && b != F16 { gemm.mainloop(Mainloop::Sm90a) } else { gemm };
                 let from = contenders.len();
                 for plan in plans(device, &gemm, shape, if b == F16 { 0 } else { options.tiles })? {
                     contenders.push(ours(stream, plan, &gemm, shape));

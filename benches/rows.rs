@@ -3,7 +3,8 @@
 //! `cargo bench --bench rows`. A matrix has 64 million elements, so that it passes by the caches. Counted are the bytes
 //! that have to be read and written once; the copy is the driver's, of as many bytes. Contenders take turns, and each
 //! figure is the median of its rounds. With `-- --tiles` every tile that fits is measured. `--rows`, `--matrices`,
-//! `--format f16`, `--n 16384` and `--only softmax` leave the others out.
+//! `--format f16` and `--only softmax` leave the others out, `--n 16384` takes rows of that length alone, and
+//! `--elements 536870912` matrices of so many elements.
 //!
 //! Without a GPU it says why it does nothing.
 #![allow(missing_docs, reason = "a benchmark")]
@@ -112,13 +113,14 @@ fn run(device: &Device, args: &[String], rounds: usize) -> Result<()> {
 /// All that is asked for.
 fn jobs(device: &Device, args: &[String]) -> Result<Vec<Job>> {
     let [tiles, of_rows, of_matrices] = ["--tiles", "--rows", "--matrices"].map(|name| support::has(args, name));
-    let [format, length, only] = ["--format", "--n", "--only"].map(|name| support::value(args, name));
+    let [format, only] = ["--format", "--only"].map(|name| support::value(args, name));
+    let lengths = support::number(args, "--n").map_or(ROWS.to_vec(), |n| vec![n]);
+    let elements = support::number(args, "--elements").unwrap_or(ELEMENTS);
     let mut jobs = Vec::new();
     for d in [F16, BF16].into_iter().filter(|d| format.is_none_or(|format| *format == d.to_string())) {
         for case in cases(d)?.into_iter().filter(|_| !of_matrices).map(Arc::new) {
-            let all = ROWS.into_iter().filter(|n| length.is_none_or(|length| *length == n.to_string()));
-            for n in all.filter(|_| only.is_none_or(|only| only == case.name)) {
-                jobs.extend(kernels(device, &case, d, Shape::matrix(ELEMENTS / n, n), tiles)?);
+            for &n in lengths.iter().filter(|_| only.is_none_or(|only| only == case.name)) {
+                jobs.extend(kernels(device, &case, d, Shape::matrix(elements / n, n), tiles)?);
             }
         }
         let matrices = matrices(d)?.into_iter().filter(|_| !of_rows);

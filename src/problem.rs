@@ -206,6 +206,14 @@ impl Operation {
         }
     }
 
+    /// The format that is multiplied: that of `a`, or the wider one if the other is widened.
+    pub(crate) const fn multiplied(self) -> DType {
+        match self.widened() {
+            Some(narrow) => self.dtypes()[1 - narrow],
+            None => self.dtype(),
+        }
+    }
+
     /// Format of `a`. That of `b`, if there is one, has elements of the same size and values of the same type, unless one of
     /// them has fewer bits than the other and is widened.
     pub const fn dtype(self) -> DType {

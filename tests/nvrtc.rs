@@ -25,7 +25,9 @@ use postlude::jit::{Cache, JitError, Options, Source};
 use postlude::plan::{InstrKind, Mainloop, Math, Problem, Schedule, Tile, TileShape};
 use postlude::prelude::*;
 use postlude::target::Target;
-use postlude::{Attention, Convolution, CustomOp, Epilogue, Error, Gemm, GradientOf, PoolKind, Pooling, Scores};
+use postlude::{
+    Attention, Blocks, Convolution, CustomOp, Epilogue, Error, Gemm, GradientOf, Operation, PoolKind, Pooling, Scores,
+};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -478,6 +480,42 @@ fn few_rows_behind_wide_weights() {
         }
     }
     assert!(split >= 20, "blocks that share K: {split} of {}", jobs.len());
+    run(&jobs);
+}
+
+/// Weights of fewer bits through registers: all formats, with and without numbers, in tiles of every kind.
+#[test]
+fn weights_widened_in_registers() {
+    let banded = Epilogue::build(|e| {
+        let z = e.acc() * e.load("scale", F32.over(M)) + e.load("bias", F16.over(N));
+        let z = z.region(e.row().lt(e.scalar("boundary", I32)), |z| z.sigmoid()).otherwise(|z| z.gelu_tanh());
+        e.store("d", z * e.load("c", F16), F16);
+        e.reduce("sums", z, Monoid::Sum, F32.over(N));
+    });
+    let epilogues = [banded, recipes::identity(BF16)].map(Result::unwrap);
+    let groups = Blocks::groups;
+    let formats = [
+        (I8, None),
+        (U8, Some(groups(128).with_zero_points())),
+        (E4M3, None),
+        (E5M2, Some(groups(64))),
+        (I4, Some(groups(128).scales_as(F16))),
+        (U4, Some(groups(64).scales_as(BF16).with_zero_points())),
+        (I4, None),
+    ];
+    let mut jobs = Vec::new();
+    for (i, (b, blocks)) in formats.into_iter().enumerate() {
+        for (j, rows) in [8, 24, 64, 160, 512].into_iter().enumerate() {
+            let operation = Operation::Product { a: [F16, BF16][(i + j) % 2], b, layout: Layout::TN, scales: [None, blocks] };
+            let gemm = Gemm::of(operation, &epilogues[(i + j / 2) % 2]).mainloop(Mainloop::Sm90a);
+            let shape = Shape::new(rows, 4096, 8192);
+            let plan = gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap();
+            for (tile, _) in plan.choice.candidates().step_by(5) {
+                jobs.push(job(format!("{rows}, {b}, {tile}"), gemm.clone().tile(tile), shape, Target::SM_90A));
+            }
+        }
+    }
+    assert!(jobs.len() >= 60, "{}", jobs.len());
     run(&jobs);
 }
 

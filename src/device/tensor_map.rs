@@ -58,12 +58,21 @@ impl MappedTensor {
         described.then_some(Form { extents, strides })
     }
 
+    /// The same tensor with bytes as elements, if its elements are integers of four bits.
+    fn in_bytes_of(self, dtype: DType) -> MappedTensor {
+        if !dtype.is_four_bits() {
+            return self;
+        }
+        let MappedTensor { inner, ld, batch_stride, .. } = self;
+        MappedTensor { inner: dtype.bytes(inner), ld: dtype.bytes(ld), batch_stride: dtype.bytes(batch_stride), ..self }
+    }
+
     /// The map, or `None` if it cannot describe the tensor. The cache may fetch lines `in_pairs`.
     ///
     /// # Errors
     /// If the driver rejects arguments that its documentation allows.
     pub fn encode(&self, map: &TensorMap, in_pairs: bool) -> Result<Option<Bytes>, DriverError> {
-        let Some(Form { extents, strides }) = self.form() else { return Ok(None) };
+        let Some(Form { extents, strides }) = self.in_bytes_of(map.dtype).form() else { return Ok(None) };
         let boxes = [map.box_inner as u32, map.box_outer as u32, 1];
         let mut encoded = CUtensorMap { opaque: [0; 16] };
         // SAFETY: `encoded` is a map object of the driver's own type and alignment; the arrays have as many elements as a

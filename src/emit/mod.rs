@@ -235,7 +235,7 @@ fn context(plan: &KernelPlan, scores: Option<String>) -> Context {
         }
     };
     let bounded = plan.scores.as_ref().is_some_and(|scores| !scores.bounds.is_empty());
-    let packed_accumulator = plan.operation.dtype().is_packed();
+    let packed_accumulator = !plan.operation.multiplies() && plan.operation.dtype().is_packed();
     let mut constants = plan.tile.constants(plan.operation.dtype(), !program.sums.is_empty());
     constants.extend(plan.tile.patch_constants(plan.operation));
     constants.extend(plan.operation.pooling().iter().flat_map(plan::pool_constants));

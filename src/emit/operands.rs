@@ -1,7 +1,7 @@
 //! What a kernel multiplies, as its template sees it: the formats of A and B, and the instructions for them.
 
 use crate::dtype::{DType, ValueType};
-use crate::plan::{KernelPlan, panel_terms, passes_registers};
+use crate::plan::{KernelPlan, panel_terms, passes_registers, widened};
 use crate::problem::Blocks;
 use serde::Serialize;
 
@@ -27,6 +27,14 @@ pub(super) struct Operands {
     half_panel: usize,
     /// Whether a Hopper kernel reads A through registers.
     passes_registers: bool,
+    /// Whether it widens A there, bytes of a line of A in a stage, and the formats of the scales and zero points of its rows, if
+    /// it has any.
+    widened_a: bool,
+    a_line: usize,
+    numbers: bool,
+    shifted_a: bool,
+    scale_type: &'static str,
+    zero_type: &'static str,
     /// Whether short sums are added up outside of the tensor cores.
     promotes: bool,
     /// Whether accumulators are integers, and their zero.
@@ -67,7 +75,8 @@ impl Operands {
         let ([a, b], mixed) = (plan.operation.dtypes(), plan.operation.is_mixed());
         let integers = plan.operation.accumulator() == ValueType::I32;
         let widened = plan.operation.widened();
-        let of_b = plan.operation.scales()[1];
+        let [of_a, of_b] = plan.operation.scales();
+        let (multiplied, widened_a) = (plan.operation.multiplied(), plan.staging.is_some() && widened.is_some());
         let scaled: Vec<Scaled> = ["a", "b"]
             .into_iter()
             .zip(plan.operation.scales())
@@ -80,11 +89,17 @@ impl Operands {
             cuda_b: b.cuda(),
             instruction_a: a.instruction(),
             instruction_b: b.instruction(),
-            eight_bits_multiplied: plan.operation.multiplies() && a.is_eight_bits(),
-            lies_along_k: a.lies_along_k(),
-            panel_terms: panel_terms(a),
-            half_panel: panel_terms(a) / 2,
+            eight_bits_multiplied: plan.operation.multiplies() && multiplied.is_eight_bits(),
+            lies_along_k: multiplied.lies_along_k(),
+            panel_terms: panel_terms(multiplied),
+            half_panel: panel_terms(multiplied) / 2,
             passes_registers: plan.staging.is_some() && passes_registers(plan.operation),
+            widened_a,
+            a_line: widened::line(&plan.tile, plan.operation),
+            numbers: widened_a && of_a.is_some(),
+            shifted_a: of_a.is_some_and(|blocks| blocks.zero_points),
+            scale_type: of_a.map_or("", |blocks| blocks.dtype.cuda()),
+            zero_type: Blocks::zero_format(a).cuda(),
             promotes: plan.promotes,
             integers,
             zero: if integers { "0" } else { "0.0f" },
@@ -94,7 +109,7 @@ impl Operands {
                 Some(DType::I8 | DType::U8) => "integers",
                 _ => "floats",
             },
-            minus_one: if a == DType::BF16 { "0xbf80bf80" } else { "0xbc00bc00" },
+            minus_one: if multiplied == DType::BF16 { "0xbf80bf80" } else { "0xbc00bc00" },
             dequantised: widened.is_some() || !scaled.is_empty(),
             scaled,
             scaled_b: of_b.is_some(),

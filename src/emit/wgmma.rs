@@ -25,8 +25,10 @@ impl Wgmma {
         let Accumulators { n, registers, list, outputs } =
             Accumulators::of(plan.tile.multiplied_columns(), if integers { "\"+r\"(d[" } else { "\"+f\"(d[" }, push_number);
         let list_a = format!("{{%{}, %{}, %{}, %{}}}", registers, registers + 1, registers + 2, registers + 3);
-        let [dtype, dtype_b] = plan.operation.dtypes().map(DType::instruction);
-        Wgmma { n, registers, dtype, dtype_b, terms: 32 / plan.operation.dtype().size(), list, outputs, list_a }
+        let multiplied = plan.operation.multiplied();
+        let formats = if plan.operation.widened().is_some() { [multiplied; 2] } else { plan.operation.dtypes() };
+        let [dtype, dtype_b] = formats.map(DType::instruction);
+        Wgmma { n, registers, dtype, dtype_b, terms: 32 / multiplied.size(), list, outputs, list_a }
     }
 }
 

@@ -64,7 +64,8 @@ impl KernelPlan {
                 let name = ["a", "b"][operand];
                 let _ = writeln!(
                     out,
-                    "widens        {name}: {from} becomes {} in the copy, rounded where it is scaled; up to 16 rows need no copy",
+                    "widens        {name}: {from} becomes {} in the copy, rounded where it is scaled; with K contiguous in the \
+                     weights, up to 512 rows need no copy",
                     repack.dtype
                 );
             }
@@ -78,6 +79,15 @@ impl KernelPlan {
                     if repack.dtype.is_eight_bits() { "eight bits" } else { "tf32" },
                 );
             }
+        }
+        if let Some(operand) = self.operation.widened().filter(|_| self.staging.is_some()) {
+            let _ = writeln!(
+                out,
+                "widens        {}: {} becomes {} in registers, on its way to the tensor cores",
+                ["a", "b"][operand],
+                self.operation.dtypes()[operand],
+                self.operation.multiplied(),
+            );
         }
         if self.promotes {
             let _ = writeln!(

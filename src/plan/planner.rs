@@ -195,7 +195,7 @@ impl Seen {
         let argument_runs: Vec<ArgumentRuns> = arguments.iter().map(runs).collect();
         let fast_math = preferences.math.is_fast(&program);
         // What a convolution reads at a tap has just been read at the one before.
-        let drifts = || operation.patches().is_none() && l2::drifts(shape, operation.dtype().size(), gpu.multiprocessors);
+        let drifts = || operation.patches().is_none() && l2::drifts(shape, operation.multiplied().size(), gpu.multiprocessors);
         let lockstep = rules.is_staged() && preferences.lockstep.unwrap_or_else(drifts);
         let shifted_edges = rules.is_staged()
             && !operation.is_scaled()

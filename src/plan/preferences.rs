@@ -53,7 +53,7 @@ impl Preferences {
     /// Whether Hopper's kernel for an operation promotes: it adds up in `f32` the tensor cores' sums of 128 K elements.
     pub(super) fn promotes(&self, operation: Operation) -> bool {
         let scaled = operation.is_scaled();
-        operation.multiplies() && operation.dtype().sums_coarsely() && (scaled || !self.fast_accumulation)
+        operation.multiplies() && operation.multiplied().sums_coarsely() && (scaled || !self.fast_accumulation)
     }
 
     /// The requests, as calls of the methods of [`Gemm`](crate::Gemm).

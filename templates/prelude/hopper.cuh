@@ -135,18 +135,6 @@ DEVICE void wgmma_mma({{ accumulator }} (&d)[{{ wgmma.registers }}], u64 a, u64 
                  : {{ wgmma.outputs }}
                  : "l"(a), "l"(b), "r"(int(keep)));
 }
-{% if passes_registers %}// The same with A in registers: in lane l of warp w, a[2c + h] is row 16w + l / 4 + 8h, K element
-// l % 4 + 4c.
-DEVICE void wgmma_mma(float (&d)[{{ wgmma.registers }}], const u32 (&a)[4], u64 b, bool keep) {
-    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %{{ wgmma.registers + 5 }}, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n{{ wgmma.n }}k{{ wgmma.terms }}.f32"
-                 ".{{ wgmma.dtype }}.{{ wgmma.dtype_b }} {{ wgmma.list }}, "
-                 "{{ wgmma.list_a }}, "
-                 "%{{ wgmma.registers + 4 }}, keep, 1, 1;\n}"
-                 : {{ wgmma.outputs }}
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(keep)));
-}
-{% endif -%}
 {% else %}// d = a * b + (keep ? d : 0) for 64 x {{ wgmma.n }} of d and 16 of K. In lane l of warp w, d[4g + 2h + e] is row
 // 16w + l / 4 + 8h, column 8g + l % 4 * 2 + e.
 DEVICE void wgmma_mma(float (&d)[{{ wgmma.registers }}], u64 a, u64 b, bool keep) {
@@ -156,5 +144,18 @@ DEVICE void wgmma_mma(float (&d)[{{ wgmma.registers }}], u64 a, u64 b, bool keep
                  "%{{ wgmma.registers + 3 }}, %{{ wgmma.registers + 4 }};\n}"
                  : {{ wgmma.outputs }}
                  : "l"(a), "l"(b), "r"(int(keep)), "n"(int(!A_K_MAJOR)), "n"(int(!B_K_MAJOR)));
+}
+{% endif -%}
+{% if passes_registers %}// The same with A in registers: in lane l of warp w, a[2c + h] is row 16w + l / 4 + 8h, K element
+// l % 4 + 4c, or of 16 bits l % 4 * 2 + 8c and the one behind it.
+DEVICE void wgmma_mma(float (&d)[{{ wgmma.registers }}], const u32 (&a)[4], u64 b, bool keep) {
+    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %{{ wgmma.registers + 5 }}, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n{{ wgmma.n }}k{{ wgmma.terms }}.f32"
+                 ".{{ wgmma.dtype }}.{{ wgmma.dtype_b }} {{ wgmma.list }}, "
+                 "{{ wgmma.list_a }}, "
+                 "%{{ wgmma.registers + 4 }}, keep, 1, 1{% if widened_a %}, %{{ wgmma.registers + 6 }}{% endif %};\n}"
+                 : {{ wgmma.outputs }}
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(keep)){# -#}
+                   {% if widened_a %}, "n"(int(!B_K_MAJOR)){% endif %});
 }
 {% endif -%}

@@ -18,7 +18,10 @@ template <bool IS_A> struct Blocks {
     static DEVICE auto address(const Params& p, int batch, int line, int k) -> decltype(p.{{ o.name }}_scale) {
         return p.{{ o.name }}_scale + (batch * p.batch_stride_{{ o.name }}_scale + place(p.{{ o.name }}_scale_ld, line, k));
     }
-    static DEVICE float zero(const Params& p, int batch, int line, int k) {
+{% if o.zero and o.is_a %}    static DEVICE auto zero_address(const Params& p, int batch, int line, int k) -> decltype(p.a_zero) {
+        return p.a_zero + (batch * p.batch_stride_a_zero + place(p.a_zero_ld, line, k));
+    }
+{% endif %}    static DEVICE float zero(const Params& p, int batch, int line, int k) {
 {% if o.zero %}        const i64 entry = batch * p.batch_stride_{{ o.name }}_zero;
         return float(widen(p.{{ o.name }}_zero[entry + place(p.{{ o.name }}_zero_ld, line, k)]));
 {% else %}        return 0.0f;

@@ -118,14 +118,73 @@ fn tiles_of_few_rows() {
     }
 }
 
-/// Many rows multiply a copy of 16 bits.
+/// Hopper's mainloop widens weights in registers, beside few rows and many. K ends inside of a group, of a stage, and of a panel.
+#[test]
+fn weights_in_registers() {
+    let [epilogue, plain] = epilogues();
+    let shapes = [
+        Shape::new(256, 384, 512),
+        Shape::new(130, 258, 288),
+        Shape::new(33, 77, 1120),
+        Shape::new(1, 200, 4096),
+        Shape::new(13, 640, 96),
+        Shape::new(72, 80, 0),
+    ];
+    for (a, b, blocks) in weights().into_iter().filter(|(.., blocks)| blocks.is_none_or(|blocks| blocks.terms % 64 == 0)) {
+        let product = gemm(a, b, TN, blocks, &epilogue).mainloop(Mainloop::Sm90a);
+        if blocks.is_none_or(|blocks| blocks.lines == 1) {
+            let plan = product.kernel_plan(Target::SM_90A, 132, shapes[0]).unwrap();
+            assert!(plan.explain().contains("in registers, on its way"), "{}", plan.explain());
+        }
+        for shape in shapes {
+            Case::new(&product, shape).run();
+        }
+        let case = Case::new(&gemm(a, b, TN, blocks, &plain).mainloop(Mainloop::Sm90a), Shape::new(40, 200, 320).batched(2));
+        case.clone().run();
+        case.ld("b", 352).offset("b", 32).run();
+    }
+}
+
+/// Scales and zero points whose rows begin anywhere, and that a batch shares.
+#[test]
+fn numbers_in_registers_that_lie_anywhere() {
+    let [epilogue, _] = epilogues();
+    for (a, b, of_scales) in [(F16, U4, F16), (BF16, I4, BF16), (BF16, U8, F32), (F16, I8, F16)] {
+        let blocks = Blocks::groups(64).with_zero_points().scales_as(of_scales);
+        let product = gemm(a, b, TN, Some(blocks), &epilogue).mainloop(Mainloop::Sm90a);
+        for shift in 0..4 {
+            let case = Case::new(&product, Shape::new(24, 203, 416).batched(2)).offset("b_scale", shift).offset("b_zero", shift);
+            case.clone().ld("b_scale", 203 + shift).ld("b_zero", 205 + shift).run();
+            case.batch_stride("b_scale", 0).batch_stride("b_zero", 0).run();
+        }
+    }
+}
+
+/// Every tile that is planned for some rows.
+#[test]
+fn tiles_of_weights_in_registers() {
+    let [epilogue, _] = epilogues();
+    let of_four = Blocks::groups(128).scales_as(F16);
+    let shifted = of_four.with_zero_points();
+    for (rows, b, blocks) in [(7, I4, Some(of_four)), (64, U4, Some(shifted)), (100, I8, None), (300, E4M3, None)] {
+        let product = gemm(BF16, b, TN, blocks, &epilogue).mainloop(Mainloop::Sm90a);
+        let plan = product.kernel_plan(Target::SM_90A, 132, Shape::new(rows, 4096, 4096)).unwrap();
+        let tiles: Vec<_> = plan.choice.candidates().collect();
+        assert!(tiles.len() >= 8, "{}", plan.explain());
+        for (tile, _) in tiles {
+            Case::new(&product.clone().tile(tile), Shape::new(rows, 328, 1184)).run();
+        }
+    }
+}
+
+/// Many rows multiply a copy of 16 bits, and so do weights with K strided.
 #[test]
 fn weights_of_many_rows() {
     let [epilogue, plain] = epilogues();
-    for mainloop in [Mainloop::Sm90a, Mainloop::Sm80] {
+    for (mainloop, many) in [(Mainloop::Sm90a, 520), (Mainloop::Sm80, 130)] {
         for (a, b, blocks) in weights() {
             let gemm = gemm(a, b, TN, blocks, &epilogue).mainloop(mainloop);
-            for shape in [SHAPES[0], SHAPES[1], Shape::new(129, 77, 208), Shape::new(72, 80, 0)] {
+            for shape in [Shape::new(many, 258, 272), Shape::new(129, 77, 208), Shape::new(72, 80, 0)] {
                 Case::new(&gemm, shape).run();
             }
         }
@@ -136,7 +195,7 @@ fn weights_of_many_rows() {
             case.ld("b", 346).offset("b", 6).batch_stride("b_scale", 0).run();
         }
     }
-    let plan = gemm(F16, I4, TN, None, &plain).kernel_plan(Target::SM_90A, 132, SHAPES[0]).unwrap();
+    let plan = gemm(F16, I4, TN, None, &plain).kernel_plan(Target::SM_90A, 132, Shape::new(1024, 384, 512)).unwrap();
     assert!(plan.explain().contains("widens        b: i4 becomes f16"), "{}", plan.explain());
 }
 

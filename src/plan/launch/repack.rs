@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::ir::Order;
-use crate::plan::{Mainloop, TMA_UNIT, passes_registers};
+use crate::plan::{Mainloop, TMA_UNIT, passes_registers, widened};
 use crate::problem::{Blocks, Layout, Operation, Shape};
 use serde::Serialize;
 
@@ -46,7 +46,12 @@ impl Repack {
     /// The operands of this alignment that must be copied for a mainloop; `None` if it reads both as they are.
     pub(in crate::plan) fn of(mainloop: Mainloop, operation: Operation, alignment: [usize; 2]) -> Option<Repack> {
         let transposed = Self::transposes(mainloop, operation, alignment);
-        let widened = operation.widened().filter(|_| mainloop.rules().widens_copies()).map(|operand| Widened {
+        // Hopper's mainloop widens an A in registers.
+        let copied = |operand: &usize| {
+            let reads = mainloop.rules().is_staged() && widened::in_registers(operation) && alignment[*operand] >= TMA_UNIT;
+            mainloop.rules().widens_copies() && !reads
+        };
+        let widened = operation.widened().filter(copied).map(|operand| Widened {
             operand,
             from: operation.dtypes()[operand],
             k_contiguous: operation.k_contiguous()[operand],
@@ -54,7 +59,7 @@ impl Repack {
         });
         let unaligned = |i: usize| mainloop.rules().is_staged() && (alignment[i] < TMA_UNIT || transposed[i]);
         let operands = [0, 1].map(|i| unaligned(i) || widened.is_some_and(|widened| widened.operand == i));
-        let dtype = widened.map_or(operation.dtype(), |widened| operation.dtypes()[1 - widened.operand]);
+        let dtype = operation.multiplied();
         let needed = operation.patches().is_none() && operands.contains(&true);
         needed.then_some(Repack { dtype, operands, transposed, widened })
     }

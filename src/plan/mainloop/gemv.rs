@@ -3,6 +3,7 @@
 use super::candidates::{self, Candidate, candidate};
 use super::rules::{Asked, Number, Rules, Tried, broken_powers, first_broken};
 use super::sm90a::few_rows::narrow_tiles_read_faster;
+use super::sm90a::widened_tiles;
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
 use crate::ir::Order;
@@ -39,6 +40,9 @@ impl Rules for Gemv {
             && (if weights == 1 { shape.m } else { shape.n }) > FEW_WIDENED
         {
             return Some(format!("for at most {FEW_WIDENED} rows beside weights of fewer bits"));
+        }
+        if !forced && widened_tiles::read_faster(operation, shape, alignment, target) {
+            return Some("sm90a widens these weights in registers, and reads them as fast".into());
         }
         if !forced && narrow_tiles_read_faster(operation, shape, alignment, target) {
             return Some("narrow tiles of sm90a read as fast, and multiply faster".into());

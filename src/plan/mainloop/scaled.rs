@@ -1,12 +1,6 @@
 //! Operands that are widened, or scaled along K.
 
-use crate::dtype::DType;
 use crate::problem::Operation;
-
-/// The format that is multiplied: the wider one, if the other is widened.
-pub(super) fn multiplied(operation: Operation) -> DType {
-    operation.widened().map_or(operation.dtype(), |narrow| operation.dtypes()[1 - narrow])
-}
 
 /// Why a mainloop that sums 128 elements before it multiplies by a scale cannot scale an operand. If it widens one, it
 /// multiplies a copy.

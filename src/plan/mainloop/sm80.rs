@@ -78,7 +78,7 @@ impl Rules for Sm80 {
         if let Some(why) = scaled::odd_blocks(operation) {
             return Some(why);
         }
-        match scaled::multiplied(operation) {
+        match operation.multiplied() {
             _ if !target.has_cp_async_and_mma16() => Some(format!("{target} has no cp.async and mma.sync.m16n8k16")),
             DType::F16 | DType::BF16 => None,
             dtype if dtype.is_eight_bits() && layout != Layout::TN => {
@@ -155,7 +155,7 @@ impl Rules for Sm80 {
         let ([bk, _, warps_m, warps_n], Tile { bm, bn, threads, .. }) = (own(of.copied.tile), *of.copied.tile);
         let (warp_m, warp_n, size) = (bm / warps_m.max(1), bn / warps_n.max(1), of.copied.operation.dtype().size());
         // Words of operands that become f16 on the way.
-        let words = if scaled::multiplied(of.copied.operation).is_float8() { (warp_m + warp_n) * bk / 128 } else { 0 };
+        let words = if of.copied.operation.multiplied().is_float8() { (warp_m + warp_n) * bk / 128 } else { 0 };
         let word = if of.target.has_float8() { 0.0 } else { 4.94 };
         // Copies of less than 16 bytes.
         let copies = |extent: usize, bytes: usize| if bytes < 16 { extent * bk * size / (threads * bytes).max(1) } else { 0 };

@@ -13,7 +13,9 @@ constexpr int PARTS = CLUSTER_N, MULTIPLIED = BN * PARTS;
 {% endif -%}
 constexpr int PANELS = BK / {{ panel_terms }};                                         // 128 bytes of K each
 // Bytes of a panel.
-constexpr int A_BYTES = BM * 128, B_BYTES = B_K_MAJOR ? {{ multiplied }} * 128 : ({{ multiplied }} + 63) / 64 * 8192;
+{% if widened_a %}constexpr int A_LINE = {{ a_line }};   // of all panels of a stage
+{% endif %}constexpr int A_BYTES = {% if widened_a %}BM * A_LINE / PANELS{% else %}BM * 128{% endif %}, {# -#}
+              B_BYTES = B_K_MAJOR ? {{ multiplied }} * 128 : ({{ multiplied }} + 63) / 64 * 8192;
 constexpr int PANEL_BYTES = A_BYTES + B_BYTES, STAGE_BYTES = PANELS * PANEL_BYTES;
 constexpr int BLOCKS_M = WARPGROUP_ROWS / 64, CHUNKS_N = BN / CHUNK;
 // Chunks of a consumer and tile, {% if row_order %}row by row{% else %}column by column{% endif %}.
@@ -128,7 +130,8 @@ DEVICE void clear_ring() {
     __syncthreads();
 }
 
-{% if scaled %}{% include "mainloop/sm90a/scales.cuh" %}{% endif -%}
+{% if numbers %}{% include "mainloop/sm90a/numbers.cuh" %}
+{% elif scaled %}{% include "mainloop/sm90a/scales.cuh" %}{% endif -%}
 {% include "mainloop/sm90a/produce.cuh" %}
 {% if tile_reductions %}{% include "mainloop/sm90a/announce.cuh" %}{% endif -%}
 {% if operand_sums %}{% include "mainloop/sm90a/sums.cuh" %}
@@ -315,7 +318,7 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
         multiply(acc, at, blocks, group, [&](u32 chunk) {
             hand_over(kept, chunk, group, count);
             if (chunk == CHUNKS - 1) tiles.place(p, rows, columns, per_entry);
-        });
+        }{% if numbers %}, p, tiles.tile.batch{% endif %});
         run_epilogue(p, tiles.tile, acc, count, group, kept);
     }
     wait_for_sent(group, count);
@@ -332,7 +335,8 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
             turn_parity ^= 1;
         }
         multiply(acc, at, {# -#}
-                 {% if residues %}blocks_of(p, tiles.of){% else %}blocks{% endif %}, group, [](u32) {});
+                 {% if residues %}blocks_of(p, tiles.of){% else %}blocks{% endif %}, group, [](u32) {}{# -#}
+                 {% if numbers %}, p, tiles.tile.batch{% endif %});
         // The other consumer's tile is the one behind this.
         if constexpr (PING_PONG)
             at.skip({% if residues %}blocks_at(p, tiles.of, tiles.next - launched_blocks()){% else %}blocks{% endif %});

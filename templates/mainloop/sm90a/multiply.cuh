@@ -1,7 +1,7 @@
 // ---- consumers ----
 // acc = A * B over the tile, or over this consumer's rows of it. `meanwhile` runs under the first blocks of K.
 template <class F> DEVICE void multiply({{ accumulator }} (&acc)[BLOCKS_M][{{ multiplied }} / 2], PipelineState& at, u32 blocks,
-                                        u32 group, F meanwhile) {
+                                        u32 group, F meanwhile{% if numbers %}, const Params& p, int batch{% endif %}) {
     const u32 shared = shared_address(shared_memory);
     const int thread = threadIdx.x & 127;
     auto release = [&](u32 stage, bool releases) {
@@ -14,7 +14,8 @@ template <class F> DEVICE void multiply({{ accumulator }} (&acc)[BLOCKS_M][{{ mu
 {% else %}        if constexpr ({{ fetchers }} == 1) mbarrier_arrive_if(releases && thread == 0, barrier);
         else mbarrier_arrive_cluster_if(releases && thread < CLUSTER, barrier, thread);
 {% endif %}    };
-{% if promotes %}    // The tensor cores keep 13 bits of a sum, so they compute short sums, one for each panel. These are added
+{% if widened_a %}{% include "mainloop/sm90a/widen.cuh" %}
+{% elif promotes %}    // The tensor cores keep 13 bits of a sum, so they compute short sums, one for each panel. These are added
     // up here while the other consumer's products run.{% if not scaled %} Where registers hold the short sums of two panels,
     // one is added while the other is multiplied.{% endif %}
     auto start = [&](float (&part)[BLOCKS_M][BN / 2], u32 from) {

@@ -38,8 +38,9 @@ template <bool IS_A> DEVICE void prefetch_operand(const Params& p, const Tiles& 
 {% else %}    const u32 block = IS_A ? u32(tiles.tile.column) / BN : u32(tiles.tile.row) / BM;
 {% endif %}    if (block * BK >= p.k) return;
 #pragma unroll
-    for (int panel = 0; panel < PANELS; ++panel)
-        each_box<IS_A>(tiles, 0, block * BK + panel * {{ panel_terms }}, [&](u32, int x, int y) {
+    for (int panel = 0; panel < {% if widened_a %}(IS_A ? 1 : PANELS){% else %}PANELS{% endif %}; ++panel)
+        each_box<IS_A>(tiles, 0, {% if widened_a %}IS_A ? block * BK / Packed<Element>::COUNT : {% endif %}{# -#}
+                       block * BK + panel * {{ panel_terms }}, [&](u32, int x, int y) {
             tma_prefetch_l2(IS_A ? p.map0 : p.map1, x, y, tiles.tile.batch);
         });
 }
@@ -53,8 +54,10 @@ DEVICE void prefetch_weights(const Params& p, const Tiles& tiles) {
 #pragma unroll 1
     for (u32 block = beside; block < ahead; block += readers)
 #pragma unroll
-        for (int panel = 0; panel < PANELS; ++panel)
-            each_box<IS_A>(tiles, 0, ({% if splits_k %}first + {% endif %}block) * BK + panel * {{ panel_terms }}, {# -#}
+        for (int panel = 0; panel < {% if widened_a %}(IS_A ? 1 : PANELS){% else %}PANELS{% endif %}; ++panel)
+            each_box<IS_A>(tiles, 0, {% if widened_a %}{# -#}
+                           IS_A ? ({% if splits_k %}first + {% endif %}block) * BK / Packed<Element>::COUNT : {% endif %}{# -#}
+                           ({% if splits_k %}first + {% endif %}block) * BK + panel * {{ panel_terms }}, {# -#}
                            [&](u32, int x, int y) {
                 tma_prefetch_l2(IS_A ? p.map0 : p.map1, x, y, tiles.tile.batch);
             });
@@ -62,7 +65,16 @@ DEVICE void prefetch_weights(const Params& p, const Tiles& tiles) {
 {% endif -%}
 template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, const Tiles& tiles, u32 stage, u32 block) {
     const u32 shared = shared_address(shared_memory), barrier = shared + FULL + stage * 8;
+{% if widened_a %}    // A's lines are those of the whole stage.
+    if constexpr (WITH_A)
+        fetch_operand<true>(p, tiles, shared + stage * STAGE_BYTES, barrier, block * BK / Packed<Element>::COUNT);
 #pragma unroll
+    for (int panel = 0; panel < PANELS; ++panel)
+        if constexpr (WITH_B)
+            fetch_operand<false>(p, tiles, shared + stage * STAGE_BYTES + PANELS * A_BYTES + panel * B_BYTES, barrier,
+                                 block * BK + panel * {{ panel_terms }});
+}
+{% else %}#pragma unroll
     for (int panel = 0; panel < PANELS; ++panel) {
         const u32 to = shared + stage * STAGE_BYTES + panel * PANEL_BYTES;
         const int k = block * BK + panel * {{ panel_terms }};
@@ -70,7 +82,7 @@ template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, con
         if constexpr (WITH_B) fetch_operand<false>(p, tiles, to + A_BYTES, barrier, k);
     }
 }
-
+{% endif %}
 {% endif -%}
 {% if lockstep %}{% include "mainloop/sm90a/lockstep.cuh" %}
 {% endif -%}
@@ -85,8 +97,9 @@ DEVICE void produce(const Params& p, Tiles tiles{% if scaled %}, int lane{% endi
 {% if residues %}    blocks = blocks_of(p, tiles.of);
 {% endif %}{% if scaled %}    StageScales scales;
 {% endif %}    u32 block = 0;
-    if constexpr (CONSTANT_A || CONSTANT_B) {
-{% if scaled %}        scales.start(p, tiles.tile, lane);
+{% if numbers %}    const int begin = {% if splits_k %}first * BK{% else %}0{% endif %};
+{% endif %}    if constexpr (CONSTANT_A || CONSTANT_B) {
+{% if scaled %}        scales.start(p, tiles.tile, lane{% if numbers %}, begin{% endif %});
 {% endif %}        // The constant operand does not depend on earlier kernels: the ring is filled with it while they still run.
         const u32 ahead = !more || p.k == 0 ? 0 : blocks < STAGES ? blocks : STAGES;
         for (u32 i = 0; i < ahead; ++i) {
@@ -97,7 +110,7 @@ DEVICE void produce(const Params& p, Tiles tiles{% if scaled %}, int lane{% endi
         wait_for_earlier_kernels();
         for (u32 i = 0; i < ahead; ++i) {% if scaled %}{
             scales.fetch(p, i, lane);
-            if (lane == 0) fetch_stage<!CONSTANT_A, !CONSTANT_B>(p, tiles, i, i);
+            if (lane == 0) fetch_stage<!CONSTANT_A, !CONSTANT_B>(p, tiles, i, {% if splits_k %}first + {% endif %}i);
         }
         {% else %}fetch_stage<!CONSTANT_A, !CONSTANT_B>(p, tiles, i, {% if splits_k %}first + {% endif %}i);
         {% endif -%}
@@ -110,7 +123,7 @@ DEVICE void produce(const Params& p, Tiles tiles{% if scaled %}, int lane{% endi
 {% endif %}    for (; more; more = tiles.advance(p)) {
 {% if lockstep %}        {% if scaled %}if (lane == 0) {% endif %}step.take(p);
 {% endif %}{% if residues %}        blocks = blocks_of(p, tiles.of);
-{% endif %}{% if scaled %}        if (block == 0) scales.start(p, tiles.tile, lane);
+{% endif %}{% if scaled %}        if (block == 0) scales.start(p, tiles.tile, lane{% if numbers %}, begin{% endif %});
 {% endif %}#pragma unroll 1
         for (; block < blocks; ++block) {
             mbarrier_wait(shared + EMPTY + at.stage * 8, at.parity ^ 1);

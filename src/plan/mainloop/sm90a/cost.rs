@@ -269,7 +269,7 @@ fn of_tile(tile: &Tile, inputs: &CostInputs<'_>, model: &CostModel) -> Option<Cy
     let chunk = chunk_columns(tile, program, inputs.argument_runs);
     let chunks = blocks_m * (tile.bn / chunk);
     let delayed_store = delays_store(tile, program, inputs.argument_runs);
-    let size = inputs.operation.dtype().size();
+    let size = inputs.operation.multiplied().size();
     let k = inputs.operation.patches().map_or(inputs.shape.k, |of| patches::padded_terms(&of, size, inputs.shape));
     let terms = k.next_multiple_of(bk.min(128 / size)) as f64;
     let multiplied = terms * size as f64 * area / MULTIPLY_ADDS;
@@ -338,7 +338,7 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>, model: &Co
     else {
         return f64::INFINITY;
     };
-    let (shape, size) = (inputs.shape, inputs.operation.dtype().size());
+    let (shape, size) = (inputs.shape, inputs.operation.multiplied().size());
     let whole = Tile { bm: tile.bm * cluster_m, bn: tile.bn * cluster_n, ..*tile };
     let (clustered, clusters) = (cluster_m * cluster_n, whole.count(shape) as f64);
     let (blocks, multiprocessors) = (clusters * clustered as f64, inputs.gpu.multiprocessors);

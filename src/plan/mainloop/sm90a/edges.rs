@@ -51,7 +51,7 @@ impl KernelPlan {
     fn edges_within(&self, Shape { m, n, .. }: Shape) -> [usize; 2] {
         let operands = self.arguments.iter().filter_map(|argument| argument.role.operand());
         let matrices = operands.filter(|operand| operand.axes.is_matrix()).map(|operand| operand.dtype.size());
-        let narrowest = matrices.fold(self.operation.dtype().size(), usize::min);
+        let narrowest = matrices.fold(self.operation.multiplied().size(), usize::min);
         let aligned = |at: usize| at.checked_next_multiple_of(WIDEST / narrowest).unwrap_or(usize::MAX);
         let last = |extent: usize, tile: usize| aligned(extent.saturating_sub(tile));
         [last(m, self.tile.bm), last(n, self.tile.multiplied_columns())]

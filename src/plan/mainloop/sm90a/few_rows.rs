@@ -24,16 +24,16 @@ pub(in crate::plan) const ROWS: usize = 256;
 const WEIGHTS: usize = 6 << 20;
 const TERMS: usize = 512;
 /// The most bytes of shared memory for a ring of stages. The rest is the least that an epilogue stages.
-const RING: usize = 224 << 10;
+pub(super) const RING: usize = 224 << 10;
 /// The fewest stages, and the most that are worth their barriers.
-const STAGES: (usize, usize) = (3, 16);
+pub(super) const STAGES: (usize, usize) = (3, 16);
 /// The most tiles that are examined for a problem.
 const TILES: usize = 24;
 
 /// Whether reading the operand on its longer side dominates a product's time.
 pub(in crate::plan) fn applies(operation: Operation, shape: Shape) -> bool {
     // A convolution reads its images again for each tap.
-    operation.patches().is_none() && are_few(shape, operation.dtype().size())
+    operation.patches().is_none() && are_few(shape, operation.multiplied().size())
 }
 
 fn are_few(shape: Shape, size: usize) -> bool {
@@ -47,7 +47,7 @@ const AHEAD: usize = 80 << 20;
 
 /// The operand that is the weights, if prefetching its beginning pays.
 pub(in crate::plan) fn ahead(operation: Operation, shape: Shape) -> Option<usize> {
-    (applies(operation, shape) && bytes_of_weights(shape, operation.dtype().size()) >= AHEAD)
+    (applies(operation, shape) && bytes_of_weights(shape, operation.multiplied().size()) >= AHEAD)
         .then_some(usize::from(shape.m < shape.n))
 }
 
@@ -177,7 +177,7 @@ fn lying(rows: usize, features: usize, multiprocessors: usize) -> Vec<Tile> {
 /// The estimated time of a tile, in the unit of [`cost::estimate`].
 pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
     let TileShape::Sm90a { bk, stages, consumers, cluster: [along_m, along_n], .. } = tile.shape else { return f64::INFINITY };
-    let (shape, size) = (inputs.shape, inputs.operation.dtype().size() as f64);
+    let (shape, size) = (inputs.shape, inputs.operation.multiplied().size() as f64);
     let parts = tile.parts();
     let [across, along] = [shape.m.div_ceil(tile.bm * along_m), shape.n.div_ceil(tile.bn * along_n)];
     let clusters = across.saturating_mul(along).saturating_mul(shape.batch);
@@ -258,7 +258,7 @@ pub(in crate::plan) fn narrow_tiles_read_faster(
     if operation.widened().is_some() || operation.is_scaled() {
         return false;
     }
-    let (dtype, layout) = (operation.dtype(), operation.layout());
+    let (dtype, layout) = (operation.multiplied(), operation.layout());
     let k_contiguous = operation.k_contiguous()[usize::from(shape.m <= shape.n)];
     let multiplies = matches!(dtype, DType::F16 | DType::BF16) || dtype.is_eight_bits() && layout == Some(Layout::TN);
     let tensor_cores = target.has_wgmma() && multiplies && layout.is_some();

@@ -25,7 +25,7 @@ const TILES: usize = 16;
 pub(in crate::plan) fn applies(operation: Operation, shape: Shape, gpu: Gpu) -> bool {
     let tiles = shape.m.div_ceil(128).saturating_mul(shape.n.div_ceil(128)).saturating_mul(shape.batch);
     operation.patches().is_none()
-        && operation.dtype().size() == 2
+        && operation.multiplied().size() == 2
         && shape.k >= TERMS
         && (1..=gpu.multiprocessors).contains(&tiles)
         && !few_rows::applies(operation, shape)
@@ -83,7 +83,7 @@ const fn hurried(stages: usize) -> f64 {
 /// The estimated time of any tile for such a problem, in the unit of [`cost::estimate`].
 pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
     let TileShape::Sm90a { bk, stages, cluster: [along_m, along_n], .. } = tile.shape else { return f64::INFINITY };
-    let (shape, size) = (inputs.shape, inputs.operation.dtype().size() as f64);
+    let (shape, size) = (inputs.shape, inputs.operation.multiplied().size() as f64);
     let (parts, columns) = (tile.parts(), tile.multiplied_columns() as f64);
     let clusters = shape.m.div_ceil(tile.bm * along_m) * shape.n.div_ceil(tile.bn * along_n) * shape.batch;
     let waves = clusters.div_ceil(tile.clusters_at_once(inputs.gpu.multiprocessors)) as f64;

@@ -145,7 +145,7 @@ impl KernelPlan {
         }
         let (operand, longer, rows, of_tile) =
             if m > n { (0, m, n, self.tile.bn * along_n) } else { (1, n, m, self.tile.bm * along_m) };
-        let bytes = longer.saturating_mul(k).saturating_mul(self.operation.dtype().size());
+        let bytes = longer.saturating_mul(k).saturating_mul(self.operation.multiplied().size());
         (rows <= ROWS && bytes >= CACHE / 2).then_some((operand, rows <= of_tile))
     }
 
@@ -156,7 +156,7 @@ impl KernelPlan {
     pub fn priorities(&self, shape: Shape) -> Priorities {
         let seen = self.seen(shape);
         let Shape { m, n, k, .. } = seen;
-        let size = self.operation.dtype().size();
+        let size = self.operation.multiplied().size();
         let matrices = matrix_bytes(&self.program, Shape { batch: 1, ..seen });
         let mut operands = [Priority::Normal; 2];
         if let TileShape::Sm90a { cluster: [along_m, along_n], .. } = self.tile.shape {

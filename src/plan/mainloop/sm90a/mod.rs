@@ -11,3 +11,5 @@ mod reads;
 pub(in crate::plan) mod rules;
 pub(in crate::plan) mod smem;
 pub(in crate::plan) mod staging;
+pub(crate) mod widened;
+pub(in crate::plan) mod widened_tiles;

@@ -2,17 +2,15 @@
 
 use crate::dtype::DType;
 use crate::ir::Order;
+use crate::plan::mainloop::sm90a::widened::{self, panel_terms};
 use crate::plan::{MapSource, Swizzle, TensorMap, Tile, TileShape};
 use crate::problem::{Layout, Operation};
 
-/// K elements in a panel of a stage: 128 bytes, which the swizzle spans.
-pub(crate) const fn panel_terms(dtype: DType) -> usize {
-    128 / dtype.size()
-}
-
 /// Whether A passes through registers: `wgmma` reads tf32 from shared memory with K contiguous only, and from registers any A.
+/// An A of fewer bits is widened there.
 pub(crate) fn passes_registers(operation: Operation) -> bool {
-    operation.dtype() == DType::F32 && operation.patches().is_none() && !operation.k_contiguous()[0]
+    let strided = operation.dtype() == DType::F32 && operation.patches().is_none() && !operation.k_contiguous()[0];
+    strided || widened::in_registers(operation)
 }
 
 /// The maps of A and B: boxes of 128 bytes of K, or of M or N if K is the strided axis. Under multicast each block of a
@@ -40,5 +38,9 @@ pub(super) fn operand_maps(tile: &Tile, operation: Operation, layout: Layout) ->
         swizzle: Swizzle::B128,
         required: true,
     };
-    operands.into_iter().enumerate().map(map).collect()
+    let mut maps: Vec<_> = operands.into_iter().enumerate().map(map).collect();
+    if let Some(weights) = widened::map(tile, operation) {
+        maps[0] = weights;
+    }
+    maps
 }

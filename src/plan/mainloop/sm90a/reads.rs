@@ -12,7 +12,7 @@ use crate::problem::{Layout, Operation, Shape};
 /// passes through registers, and the larger of two is.
 pub(super) fn turns(operation: Operation, shape: Shape) -> Option<bool> {
     match operation.k_contiguous() {
-        _ if operation.dtype() != DType::F32 => None,
+        _ if operation.multiplied() != DType::F32 => None,
         [true, true] => None,
         [false, false] => Some(shape.m < shape.n),
         [_, b] => Some(!b),
@@ -26,7 +26,7 @@ pub(super) fn pays_copies(asked: &Asked<'_>) -> bool {
         (operation, shape) = (operation.transposed(), shape.transposed());
         alignment.reverse();
     }
-    let (dtype, transposed) = (operation.dtype(), Repack::transposes(Mainloop::Sm90a, operation, alignment));
+    let (dtype, transposed) = (operation.multiplied(), Repack::transposes(Mainloop::Sm90a, operation, alignment));
     // Other tensor-core mainloops transpose no operands of eight bits either, and multiply no `f32` in full precision.
     let is_alone = match dtype {
         DType::F32 => !preferences.tf32,

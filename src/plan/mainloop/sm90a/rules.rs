@@ -4,7 +4,7 @@ use super::cost::{self, CostInputs};
 use super::operand_maps::passes_registers;
 use super::reads::{double, pays_copies, turns, without_tf32};
 use super::staging::{MOST_CHUNK, Staging};
-use super::{few_rows, few_tiles, l2};
+use super::{few_rows, few_tiles, l2, widened, widened_tiles};
 use crate::check::Checked;
 use crate::dtype::DType;
 use crate::ir::{Operand, Order};
@@ -108,7 +108,7 @@ const MOST_CODE: usize = 9000;
 impl Rules for Sm90a {
     fn why_not(&self, asked: &Asked<'_>) -> Option<String> {
         let Asked { operation, shape, alignment, target, epilogue, forced, .. } = *asked;
-        let size = operation.dtype().size();
+        let size = operation.multiplied().size();
         if !forced && target.has_wgmma() && !pays_copies(asked) {
             let [a, b] = alignment;
             return Some(if alignment.iter().any(|bytes| *bytes < TMA_UNIT) {
@@ -135,7 +135,7 @@ impl Rules for Sm90a {
         if !target.has_wgmma() {
             return Some(format!("{target} has no wgmma"));
         }
-        match scaled::multiplied(operation) {
+        match operation.multiplied() {
             DType::F16 | DType::BF16 | DType::E4M3 | DType::E5M2 | DType::I8 | DType::U8 => {
                 double(epilogue).map(|value| format!("its epilogues have no f64 values, and {value} is one: sm80 has them"))
             }
@@ -146,8 +146,12 @@ impl Rules for Sm90a {
 
     /// A list; or tiles for the problem, if it has few rows or few tiles, before the others.
     fn candidates(&self, request: &TileRequest<'_>) -> Vec<Tried> {
-        let size = request.operation.dtype().size();
+        let size = request.operation.multiplied().size();
         let shares = request.program.stages.is_empty() && self.has_few_tiles(request);
+        if widened::in_registers(request.operation) {
+            let made = widened_tiles::tiles(&CostInputs::of(request)).into_iter();
+            return made.map(|tile| Tried { tile, obstacle: None, time: None }).collect();
+        }
         let made = match (self.has_few_rows(request) && size == 2, shares) {
             (true, _) => few_rows::tiles(&CostInputs::of(request)),
             (_, true) => few_tiles::tiles(&CostInputs::of(request)),
@@ -159,6 +163,9 @@ impl Rules for Sm90a {
 
     fn estimate(&self, tile: &Tile, request: &TileRequest<'_>) -> f64 {
         let inputs = CostInputs::of(request);
+        if widened::in_registers(request.operation) {
+            return widened_tiles::estimate(tile, &inputs);
+        }
         match (self.has_few_rows(request), self.has_few_tiles(request)) {
             (true, _) => few_rows::estimate(tile, &inputs),
             (_, true) => few_tiles::estimate(tile, &inputs),
@@ -213,8 +220,8 @@ impl Rules for Sm90a {
         let Own { bk, consumers, schedule, cluster, splits_k, .. } = own(tile);
         let Tile { bm, bn, threads, .. } = *tile;
         let ping_pong = schedule == Schedule::PingPong;
-        let rows = tile.consumer_rows();
-        let (a, Some(layout)) = (operation.dtype(), operation.layout()) else { return Some("it multiplies") };
+        let (rows, widens) = (tile.consumer_rows(), widened::in_registers(operation));
+        let (a, Some(layout)) = (operation.multiplied(), operation.layout()) else { return Some("it multiplies") };
         let patches_rule = broken_rule_of_patches(tile, operation);
         let halves = |extent: usize, k_major: bool, shared: usize| shared == 1 || !k_major || extent.is_multiple_of(16);
         first_broken(&[
@@ -236,8 +243,12 @@ impl Rules for Sm90a {
                 "operands of eight bits, and B of tf32, lie with K contiguous",
             ),
             (
-                !passes_registers(operation) || tile.multiplied() + 32 * rows / 64 <= MOST_BESIDE_A,
+                !passes_registers(operation) || widened_tiles::registers(tile, operation) <= widened_tiles::MOST_BESIDE_A,
                 "a thread has registers for two blocks of A beside its accumulators",
+            ),
+            (
+                !widens || widened::has_lines(tile, operation) && bk.is_multiple_of(128) && (splits_k || cluster == [1; 2]),
+                "a block widens weights by lines of 64 or 128 bytes, for itself",
             ),
             (splits_k || matches!(cluster, [1, 1] | [2, 1] | [1, 2]), "a cluster is one block or two"),
             (!splits_k || matches!(cluster, [1, 2 | 3 | 4 | 8]), "two, three, four or eight blocks along N share K"),
@@ -355,7 +366,7 @@ impl Rules for Sm90a {
 
     fn raster(&self, tile: &Tile, shape: Shape, operation: Operation) -> Option<i32> {
         let [cluster, _] = own(tile).cluster;
-        Some(l2::group(tile.bm * cluster, shape, operation.dtype().size()))
+        Some(l2::group(tile.bm * cluster, shape, operation.multiplied().size()))
     }
 
     fn is_staged(&self) -> bool {
@@ -377,13 +388,18 @@ impl Rules for Sm90a {
         if let Some(turns) = turns(operation, shape) {
             return Some(turns);
         }
+        if let Some(weights) = operation.widened() {
+            let (turned, rows) = if weights == 0 { (operation, shape.n) } else { (operation.transposed(), shape.m) };
+            // With more rows the weights stay B, which is copied.
+            return widened::in_registers(turned).then_some((weights == 0) != (rows <= FEW_WIDENED));
+        }
         (shape.m.min(shape.n) <= cost::NARROW).then_some(shape.m < shape.n)
     }
 
     /// Few rows have estimates that know which way a tile lies. Elsewhere the same tile has nearly the same both ways, and
     /// matrices of bytes and bits, which are moved along their rows only, stay as they are.
     fn other_way(&self, operation: Operation, epilogue: &Checked, shape: Shape) -> Option<f64> {
-        if turns(operation, shape).is_some() {
+        if turns(operation, shape).is_some() || operation.widened().is_some() {
             return None;
         }
         if few_rows::applies(operation, shape) {
@@ -411,8 +427,8 @@ impl Sm90a {
     }
 }
 
-/// The most registers of a thread for accumulators and for two blocks of an A that passes through registers.
-const MOST_BESIDE_A: usize = 192;
+/// The most rows beside weights that are widened in registers. More rows multiply a copy.
+const FEW_WIDENED: usize = 512;
 
 /// The rule of what reads images that a tile of Hopper's breaks, if any.
 fn broken_rule_of_patches(tile: &Tile, operation: Operation) -> Option<&'static str> {

@@ -2,13 +2,14 @@
 
 use crate::ir::Order;
 use crate::plan::Tile;
-use crate::plan::mainloop::sm90a::operand_maps::panel_terms;
+use crate::plan::mainloop::sm90a::widened::{self, panel_terms};
 use crate::problem::Operation;
 use serde::Serialize;
 
 /// Bytes of a stage of the mainloop's ring.
 pub(in crate::plan) fn stage_bytes(tile: &Tile, operation: Operation, bk: usize) -> usize {
-    (tile.bm + held_columns(tile, operation)) * bk * operation.dtype().size()
+    let [a, b] = operation.dtypes();
+    a.bytes(tile.bm * bk) + b.bytes(held_columns(tile, operation) * bk)
 }
 
 /// Columns of B in a stage: those of the tile, and up to a panel of 64 if N is contiguous.
@@ -24,7 +25,7 @@ pub(super) const SCALED_COLUMNS: usize = 64;
 /// Bytes of the scales along K of a stage's panels.
 pub(in crate::plan) fn scale_bytes(tile: &Tile, operation: Operation, bk: usize) -> usize {
     if operation.widened().is_some() {
-        return 0; // a copy, which has them already, is multiplied
+        return widened::scale_bytes(tile, operation, bk); // a copy, which has them already, has none
     }
     let [a, b] = operation.scales();
     let rows = if a.is_some() { tile.bm } else { 0 };
@@ -33,7 +34,7 @@ pub(in crate::plan) fn scale_bytes(tile: &Tile, operation: Operation, bk: usize)
         Some(_) => tile.bn.div_ceil(SCALED_COLUMNS),
         None => 0,
     };
-    bk / panel_terms(operation.dtype()) * ((rows + columns) * size_of::<f32>()).next_multiple_of(16)
+    bk / panel_terms(operation.multiplied()) * ((rows + columns) * size_of::<f32>()).next_multiple_of(16)
 }
 
 /// What lies in shared memory, in this order.
