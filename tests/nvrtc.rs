@@ -289,10 +289,20 @@ fn filters_of_one_channel() {
             let conv = conv.clone().prefer(|gemm| gemm.tile(tile));
             jobs.push(job(format!("{tile}, {shape}"), conv.gemm().clone(), conv.shape(), Target::SM_90A));
         }
-        if shape.stride == [1; 2] {
-            let epilogue = silu_of_sum(GradientOf::Images);
-            let conv = Conv::gradient(F16, Convolution::new(shape).unwrap(), GradientOf::Images, &epilogue);
-            jobs.push(job(format!("gradient of images, {shape}"), conv.gemm().clone(), conv.shape(), Target::SM_90A));
+        let epilogue = silu_of_sum(GradientOf::Images);
+        let conv = Conv::gradient(F16, Convolution::new(shape).unwrap(), GradientOf::Images, &epilogue);
+        jobs.push(job(format!("gradient of images, {shape}"), conv.gemm().clone(), conv.shape(), Target::SM_90A));
+    }
+    // A step makes pixels of all residues.
+    for (shape, dtype) in [(depthwise(112, 64, 3), F16), (depthwise(28, 256, 3), F32), (depthwise(56, 144, 5), F16)] {
+        let convolution = Convolution::new(shape.stride([2, 2])).unwrap();
+        for epilogue in [silu_of_sum(GradientOf::Images), recipes::identity(dtype).unwrap()] {
+            let conv = Conv::gradient(dtype, convolution, GradientOf::Images, &epilogue);
+            let plan = conv.kernel_plan(Target::SM_90A, 132).unwrap();
+            for (tile, _) in plan.choice.candidates().step_by(6) {
+                let conv = conv.clone().prefer(|gemm| gemm.tile(tile));
+                jobs.push(job(format!("{tile}, gradient of {shape} by 2"), conv.gemm().clone(), conv.shape(), Target::SM_90A));
+            }
         }
     }
     run(&jobs);

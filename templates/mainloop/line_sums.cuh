@@ -33,9 +33,12 @@ struct Sums {
             for (int q = 0; q < RUN; ++q)
 #pragma unroll
                 for (int row = 0; row < OPEN; ++row) {
-                    const int s = i - q * STRIDE_X, down = r - row * STRIDE_Y;
+{% if spread %}                    const int s = i * SPREAD_X + PHASE_X - q % SIDE;
+                    const int down = (r - row) * SPREAD_Y + PHASE_Y - q / SIDE;
+                    if (s < 0 || s >= WINDOW_X || down < 0 || down >= WINDOW_Y) continue;
+{% else %}                    const int s = i - q * STRIDE_X, down = r - row * STRIDE_Y;
                     if (s < 0 || s >= WINDOW_X || down < 0) continue;
-#pragma unroll
+{% endif %}#pragma unroll
                     for (int e = 0; e < STRIP; ++e) acc[row][q][e] = multiply_add(pixel[e], weights[down][s][e], acc[row][q][e]);
                 }
         }

@@ -66,10 +66,10 @@ struct Ring {
 #pragma unroll
         for (int i = 0; i < COPIES_OF_THREAD; ++i) {
             const u32 number = thread + i * THREADS, pixel = number * COPIED / BN;
-            const int column = column_of(i), x = int(pixel % LINE) - p.left;
+            const int column = column_of(i), x = int(pixel % LINE) - {{ left }};
             const u32 band = u32(part.tile) * GROUPS + pixel / LINE, image = band / bands;
             const bool inside = number < COPIES && u32(x) < u32(p.image_width) && int(image) < p.images && column < p.n;
-            const int y = int(band - image * bands) * (ROWS * STRIDE_Y) - p.above;
+            const int y = int(band - image * bands) * {{ lines_of_band }} - {{ above }};
             copies[i].y = inside ? y : NO_LINE;
             const i64 at = (i64(image) * p.image_height + y) * p.image_width + x;
             copies[i].from = static_cast<const Element*>(p.a) + at * p.lda + column;
@@ -115,10 +115,10 @@ struct Ring {
 {% if loads_ahead %}{% include "mainloop/strips_of_run.cuh" %}{% endif %}
 DEVICE void visit(const Params& p, const TileValues& values, const Part& part, Ring& ring, Accum* weights) {
     // Threads without a band multiply the first one's pixels, and visit rows behind the last one.
-    const int strip = threadIdx.x % STRIPS, run = threadIdx.x / STRIPS, x = run % ACROSS * RUN;
+    const int strip = threadIdx.x % STRIPS, run = threadIdx.x / STRIPS, x = run % ACROSS * {{ side }};
     const int group = run < GROUPS * ACROSS ? run / ACROSS : 0, column = part.column + strip * STRIP;
     const int inside = run < GROUPS * ACROSS ? WIDTH - x : 0;
-    const u32 at = u32((group * LINE + x * STRIDE_X) * BN + strip * STRIP);
+    const u32 at = u32((group * LINE + {{ under_x }}) * BN + strip * STRIP);
     // Loads of vectors are in flight before the block waits for weights.
     ColumnValues columns = epilogue_column(p, values, {part.tile * BM, column});
     load_weights(p, weights, part.column);
@@ -129,15 +129,17 @@ DEVICE void visit(const Params& p, const TileValues& values, const Part& part, R
     for (int tile = part.tile; tile < part.tiles; tile += part.step) {
 {% if not loads_ahead %}        const int end = ARE_APART ? column + STRIP : part.column + BN;
         const bool lies_inside = IS_SHORT && (tile + 1) * BM <= p.m && end <= p.n && is_wide(p);
-{% endif %}        int top = tile * BM + group * (ROWS * WIDTH) + x, left = ROWS;
+{% endif %}        int top = tile * BM + group * (ROWS * WIDTH) + x, left = {{ steps }};
         asm volatile("" : "+r"(left));   // NVRTC unrolls the loop in spite of the pragma, if it knows how long it is
 #pragma unroll
         for (int row = 0; row < OPEN; ++row) sums.clear(row);
 #pragma unroll
-        for (int r = 0; r < WINDOW_Y - STRIDE_Y; ++r) sums.add(ring.next<(LINES - WINDOW_Y + STRIDE_Y < STAGES)>(p) + at, r);
+        for (int r = 0; r < {{ under }} - STRIDE_Y; ++r) {# -#}
+sums.add(ring.next<(LINES - {{ under }} + STRIDE_Y < STAGES)>(p) + at, r);
 #pragma unroll 1
-        for (; left > 0; --left, top += WIDTH) {
-{% if loads_ahead %}            RowValues of_rows[TOGETHER];
+        for (; left > 0; --left, top += {{ apart }}) {
+{% if spread %}            const int rest = ROWS - (STEPS - left) * SPREAD_Y;
+{% endif %}{% if loads_ahead %}            RowValues of_rows[TOGETHER];
             Fetched fetched[TOGETHER];
             strips.fetch_ahead(p, values, top, of_rows, fetched);
 {% else %}            // Matrices of short runs are loaded while the run's last lines are multiplied.
@@ -145,20 +147,21 @@ DEVICE void visit(const Params& p, const TileValues& values, const Part& part, R
             Fetched fetched[TOGETHER];
             const Params within = depthwise::inside(p);
             auto strip_within = [&](int pixel) {
-                const Strip strip{top + pixel, column};
+                const Strip strip{top + {{ place }}, column};
                 __builtin_assume(strip.row >= 0);
                 assume<true>(within, strip);
                 return strip;
             };
-            auto strip_at = [&](int pixel) { return Strip{pixel < inside ? top + pixel : p.m, column}; };
+            auto strip_at = [&](int pixel) { return Strip{{ strip_there }}; };
             auto fetch = [&](int group) {
                 if (lies_inside) fetch_run(within, values, strip_within, group, of_rows, fetched);
                 else fetch_run(p, values, strip_at, group, of_rows, fetched);
             };
             if (TOGETHER == RUN) fetch(0);
 {% endif %}#pragma unroll
-            for (int r = WINDOW_Y - STRIDE_Y; r < WINDOW_Y; ++r) sums.add(ring.next<true>(p) + at, r);
-{% if loads_ahead %}            strips.visit(p, values, columns, sums.acc[0], top, of_rows, fetched);
+            for (int r = {{ under }} - STRIDE_Y; r < {{ under }}; ++r) sums.add(ring.next<true>(p) + at, r);
+{% if loads_ahead %}            strips.visit(p, values, columns, sums.acc[0], top, of_rows, fetched{# -#}
+{% if spread %}, rest{% endif %});
 {% else %}#pragma unroll
             for (int group = 0; group < RUN; group += TOGETHER) {
                 if (TOGETHER < RUN) fetch(group);

@@ -14,11 +14,11 @@ struct Ring {
 #pragma unroll
         for (int i = 0; i < COPIES_OF_THREAD; ++i) {
             const int number = threadIdx.x + i * THREADS, element = number * COPIED;
-            const int column = tile.column + element % BN, x = element / BN % LINE - p.left, group = element / LINE_ELEMENTS;
+            const int column = tile.column + element % BN, x = element / BN % LINE - {{ left }}, group = element / LINE_ELEMENTS;
             const u32 band = u32(tile.row / (ROWS * WIDTH) + group), image = band / u32(bands);
             const int left = (p.n - column) * int(sizeof(Element));
             const bool inside = number < COPIES && u32(x) < u32(p.image_width) && int(image) < p.images;
-            copies[i].y = int(band - image * u32(bands)) * (ROWS * STRIDE_Y) - p.above;
+            copies[i].y = int(band - image * u32(bands)) * {{ lines_of_band }} - {{ above }};
             copies[i].bytes = !inside || left < 0 ? 0 : left < BYTES ? left : BYTES;
             const i64 pixel = (i64(image) * p.image_height + copies[i].y) * p.image_width + x;
             copies[i].from = static_cast<const Element*>(p.a) + pixel * p.lda + column;
@@ -55,42 +55,43 @@ struct Ring {
 {% if loads_ahead %}{% include "mainloop/strips_of_run.cuh" %}{% endif %}
 DEVICE void visit(const Params& p, const TileValues& values, const TileOrigin& tile, Ring& ring, Accum* weights) {
     // Threads without a band multiply the first one's pixels, and visit rows behind the last one.
-    const int strip = threadIdx.x % STRIPS, run = threadIdx.x / STRIPS, x = run % ACROSS * RUN;
+    const int strip = threadIdx.x % STRIPS, run = threadIdx.x / STRIPS, x = run % ACROSS * {{ side }};
     const int group = run < GROUPS * ACROSS ? run / ACROSS : 0, column = tile.column + strip * STRIP;
     const int inside = run < GROUPS * ACROSS ? WIDTH - x : 0;
     const int first = tile.row + group * (ROWS * WIDTH) + x;
-    const u32 at = u32((group * LINE + x * STRIDE_X) * BN + strip * STRIP);
+    const u32 at = u32((group * LINE + {{ under_x }}) * BN + strip * STRIP);
     // Loads of vectors are in flight before the block waits for weights.
     ColumnValues columns = epilogue_column(p, values, {first, column});
     load_weights(p, weights, tile.column);
     __syncthreads();
     Sums sums(weights, strip);
 #pragma unroll
-    for (int r = 0; r < WINDOW_Y - STRIDE_Y; ++r) sums.add(ring.next(p) + at, r);
+    for (int r = 0; r < {{ under }} - STRIDE_Y; ++r) sums.add(ring.next(p) + at, r);
 {% if loads_ahead %}    const StripsOfRun strips(p, column, inside);
 {% else %}    const bool lies_inside = IS_SHORT && tile.row + BM <= p.m && tile.column + BN <= p.n && is_wide(p);
-{% endif %}    u32 end = ROWS;
+{% endif %}    u32 end = {{ steps }};
     asm volatile("" : "+r"(end));   // NVRTC unrolls the loop in spite of the pragma, if it knows how long it is
 #pragma unroll 1
     for (int row = 0; row < int(end); ++row) {
-{% if loads_ahead %}        const int top = first + row * WIDTH;
+{% if spread %}        const int rest = ROWS - row * SPREAD_Y;
+{% endif %}{% if loads_ahead %}        const int top = first + row * {{ apart }};
         RowValues of_rows[TOGETHER];
         Fetched fetched[TOGETHER];
         strips.fetch_ahead(p, values, top, of_rows, fetched);
 {% endif %}#pragma unroll
-        for (int r = WINDOW_Y - STRIDE_Y; r < WINDOW_Y; ++r) sums.add(ring.next(p) + at, r);
-{% if loads_ahead %}        strips.visit(p, values, columns, sums.acc[0], top, of_rows, fetched);
-{% else %}        const int top = first + row * WIDTH;
+        for (int r = {{ under }} - STRIDE_Y; r < {{ under }}; ++r) sums.add(ring.next(p) + at, r);
+{% if loads_ahead %}        strips.visit(p, values, columns, sums.acc[0], top, of_rows, fetched{% if spread %}, rest{% endif %});
+{% else %}        const int top = first + row * {{ apart }};
         if (lies_inside) {
             const Params within = depthwise::inside(p);
             visit_run(within, values, columns, sums.acc[0], [&](int pixel) {
-                const Strip strip{top + pixel, column};
+                const Strip strip{top + {{ place }}, column};
                 assume<true>(within, strip);
                 return strip;
             });
         } else {
             visit_run(p, values, columns, sums.acc[0],
-                      [&](int pixel) { return Strip{pixel < inside ? top + pixel : p.m, column}; });
+                      [&](int pixel) { return Strip{{ strip_there }}; });
         }
 {% endif %}        sums.go_on();
     }

@@ -668,6 +668,24 @@ fn depthwise_gradient(name: &'static str, dtype: DType, shape: ConvShape) -> Cas
     Case { gemm: case.gemm.mainloop(Mainloop::Depthwise), ..case }
 }
 
+/// The same on lines in shared memory.
+fn lines_of_gradient(name: &'static str, dtype: DType, shape: ConvShape) -> Case {
+    let case = gradient(name, dtype, shape.groups(shape.channels), GradientOf::Images);
+    Case { gemm: case.gemm.mainloop(Mainloop::DepthwiseLines), ..case }
+}
+
+/// The same without sums, so that threads load matrices ahead, or blocks have several tiles; behind a relu or as it is.
+fn lines_of_plain_gradient(name: &'static str, dtype: DType, shape: ConvShape, masked: bool) -> Case {
+    let convolution = postlude::Convolution::new(shape.groups(shape.channels)).unwrap();
+    let epilogue = Epilogue::build(|e| {
+        let z = if masked { e.load("saved", F16).gt(0.0).select(e.acc(), 0.0) } else { e.acc() };
+        e.store("d", z, F32);
+    });
+    let conv = Conv::gradient(dtype, convolution, GradientOf::Images, &epilogue.unwrap());
+    let gemm = conv.gemm().clone().mainloop(Mainloop::DepthwiseLines);
+    Case { name, gemm, shapes: vec![conv.shape()], rasters: &[1], tolerance: 2e-5 }
+}
+
 /// The gradient of the filters of channels that have one each: as a plan chooses it, or with few threads and parts of K that end
 /// anywhere. Something is reduced over its columns, or nothing.
 fn filters_of_channels(
@@ -889,6 +907,9 @@ fn cases() -> Vec<Case> {
     let taps = ConvShape::new(5, [9, 13, 38], [38, 4, 2]).padding([2, 2]);
     let wide = ConvShape::new(7, [6, 8, 40], [40, 5, 5]).padding([2, 2]);
     let steps = ConvShape::new(4, [9, 9, 16], [16, 3, 3]).stride([1, 2]);
+    let by_two = ConvShape::new(3, [12, 16, 24], [24, 3, 3]).stride([2, 2]).padding([1, 1]);
+    let wide_by_two = ConvShape::new(2, [10, 14, 20], [20, 5, 5]).stride([2, 2]).padding([2, 2]);
+    let one_side = ConvShape::new(3, [9, 11, 8], [8, 4, 5]).stride([2, 3]).padding_of([3, 0, 0, 2]);
     vec![
         layout("layout_tn", TN),
         layout("layout_nn", NN),
@@ -906,6 +927,18 @@ fn cases() -> Vec<Case> {
         lines_in_turns("depthwise_wide_in_turns", wide, [4, 2, 2, 3, 4], true),
         lines_in_turns("depthwise_lines_in_turns", taps, [8, 2, 2, 2, 6], false),
         lines_in_turns("depthwise_steps_in_turns", steps, [4, 1, 4, 1, 3], false),
+        lines_of_gradient("depthwise_lines_by_two", F16, by_two),
+        lines_of_gradient(
+            "depthwise_lines_by_odd",
+            F32,
+            ConvShape::new(2, [11, 13, 10], [10, 3, 3]).stride([2, 3]).padding([1, 1]),
+        ),
+        lines_of_gradient("depthwise_lines_apart", BF16, ConvShape::new(3, [9, 16, 6], [6, 2, 1]).stride([3, 2])),
+        lines_of_plain_gradient("depthwise_lines_of_dy", F16, by_two, false),
+        lines_of_plain_gradient("depthwise_lines_masked", F16, by_two, true),
+        lines_of_plain_gradient("depthwise_lines_wide", F16, wide_by_two, true),
+        lines_of_plain_gradient("depthwise_lines_sides", E5M2, one_side, true),
+        lines_of_plain_gradient("depthwise_lines_cut", F16, ConvShape { images: 1, height: 7, ..one_side }, false),
         depthwise_in_passes("depthwise_long_runs", 7, 2),
         depthwise_in_passes("depthwise_passes", 2, 4),
         bands("bands_stem", F16, ConvShape::new(4, [21, 24, 3], [40, 7, 7]).stride([2, 2]).padding([3, 3])),

@@ -2,6 +2,7 @@
 
 use crate::case::Case;
 use crate::convolutions::{in_groups, run_all, shapes};
+use postlude::dtype::ValueType;
 use postlude::layer::Conv2d;
 use postlude::plan::{Mainloop, Tile};
 use postlude::prelude::*;
@@ -109,6 +110,65 @@ fn of_channels_with_their_own_filters() {
         let lines = shapes.iter().filter(|of| of.stride == [1; 2] && dtype.size() * channels % 4 == 0);
         run_all(&cases(dtype, Mainloop::DepthwiseLines, Images, lines.copied()));
         run_all(&cases(dtype, Mainloop::Depthwise, Images, shapes));
+    }
+}
+
+/// The same on lines where the window moves by several pixels, so that each residue of a pixel meets taps of its own: odd sizes,
+/// unequal steps, padding on one side and more than the window, windows smaller than the steps, all formats.
+#[test]
+fn of_strided_channels_with_their_own_filters() {
+    let of = |channels: usize, [height, width]: [usize; 2], window: [usize; 2]| {
+        ConvShape::new(3, [height, width, channels], [channels, window[0], window[1]]).groups(channels)
+    };
+    let shapes = |channels: usize| {
+        vec![
+            of(channels, [12, 16], [3, 3]).stride([2, 2]).padding([1, 1]),
+            of(channels, [13, 11], [3, 3]).stride([2, 3]).padding([1, 1]),
+            of(channels, [15, 21], [5, 5]).stride([3, 2]).padding_of([2, 0, 0, 1]),
+            of(channels, [10, 14], [2, 1]).stride([3, 2]),
+            of(channels, [9, 17], [1, 2]).stride([2, 4]).padding_of([0, 1, 0, 3]),
+            of(channels, [9, 10], [3, 3]).stride([2, 2]).padding([4, 5]),
+            of(channels, [8, 19], [4, 7]).stride([1, 3]).padding_of([0, 2, 1, 0]),
+            ConvShape { images: 1, ..of(channels, [28, 26], [5, 5]).stride([2, 2]).padding([2, 2]) },
+            ConvShape { images: 40, ..of(channels, [7, 7], [3, 3]).stride([2, 2]).padding([1, 1]) },
+            ConvShape { images: 1, ..of(channels, [18, 20], [3, 3]).stride([3, 3]).padding_of([0, 1, 1, 0]) },
+            ConvShape { images: 0, ..of(channels, [12, 16], [3, 3]).stride([2, 2]) },
+        ]
+    };
+    // Each kind of epilogue on some of the shapes.
+    for (dtype, channels, step) in [(F16, 64, 1), (F16, 22, 2), (BF16, 152, 4), (F32, 40, 2), (F32, 5, 4)] {
+        let all = cases(dtype, Mainloop::DepthwiseLines, Images, shapes(channels));
+        run_all(&all.into_iter().step_by(step).collect::<Vec<_>>());
+    }
+    for (dtype, shape) in [F64, I8, E5M2].into_iter().flat_map(|dtype| shapes(24).into_iter().take(3).map(move |of| (dtype, of)))
+    {
+        let epilogue = Epilogue::build(|e| match dtype.value_type() {
+            ValueType::I32 => e.store("d", e.acc_i32() + 3, I32),
+            ValueType::F64 => e.store("d", e.acc_f64() * 2.0, F64),
+            _ => e.store("d", e.acc(), F32),
+        });
+        let conv = Conv::gradient(dtype, Convolution::new(shape).unwrap(), Images, &epilogue.unwrap());
+        assert_eq!(conv.kernel_plan(Target::SM_90A, 132).unwrap().mainloop(), Mainloop::DepthwiseLines, "nobody says how");
+        Case::new(conv.gemm(), conv.shape()).run();
+    }
+}
+
+/// Tiles of such gradients, more of them than blocks, behind what reads a matrix, what sums over pixels, and neither.
+#[test]
+fn tiles_of_strided_channels_with_their_own_filters() {
+    let by_two = ConvShape::new(301, [14, 12, 88], [88, 3, 3]).stride([2, 2]).padding([1, 1]).groups(88);
+    for shape in [by_two, ConvShape { window: [5, 5], images: 67, ..by_two }.padding([2, 2])] {
+        let convolution = Convolution::new(shape).unwrap();
+        let plain = Epilogue::build(|e| e.store("d", e.acc(), F16)).unwrap();
+        let added = Epilogue::build(|e| e.store("d", e.acc() + e.load("residual", F16), F16)).unwrap();
+        let summed = epilogues(F16, &convolution, Images).swap_remove(0);
+        for epilogue in [plain, added, summed] {
+            let conv = Conv::gradient(F16, convolution, Images, &epilogue);
+            let plan = conv.kernel_plan(Target::SM_90A, 132).unwrap();
+            let tiles = plan.choice.candidates().map(|(tile, _)| tile).step_by(7);
+            let of = |tile| Case::new(conv.clone().prefer(|gemm| gemm.tile(tile)).gemm(), conv.shape());
+            run_all(&tiles.map(of).collect::<Vec<_>>());
+        }
     }
 }
 

@@ -42,7 +42,13 @@ fn depthwise_lines_are_for_windows_without_gaps() {
         assert_eq!(plan.mainloop(), Mainloop::DepthwiseLines, "{}", plan.explain());
         assert!(!plan.explain().contains("from 1 to 65536"), "{}", plan.explain());
     }
-    for (shape, expected) in [(base, Mainloop::DepthwiseLines), (base.stride([2, 2]), Mainloop::Depthwise)] {
+    for (shape, expected) in [
+        (base, Mainloop::DepthwiseLines),
+        (base.stride([2, 2]), Mainloop::DepthwiseLines),
+        (base.stride([4, 4]), Mainloop::DepthwiseLines),
+        (base.stride([2, 2]).dilation([2, 2]), Mainloop::Depthwise),
+        (base.stride([3, 6]), Mainloop::Depthwise),
+    ] {
         let gradient = Conv::gradient(F16, postlude::Convolution::new(shape).unwrap(), postlude::GradientOf::Images, &identity);
         assert_eq!(mainloop(&gradient, Target::SM_90A), expected, "{shape}");
     }

@@ -1,6 +1,9 @@
 //! `depthwise_lines`: convolutions with one channel to a filter, and the gradients of their images, whose windows move in steps
 //! without gaps (`templates/mainloop/depthwise_lines.cuh`). `depthwise` has all others.
 //!
+//! In the gradient of images under a window that moved by several pixels, lines of dY lie so many lines apart in an image of
+//! zeros. A step makes as many rows of output pixels, each from the taps that its residue meets.
+//!
 //! A block goes down the lines of an image. They pass through a ring in shared memory, so memory is busy while threads
 //! multiply. A thread holds the weights of two channels, and the sums of all rows of output pixels over a line. A block has one
 //! tile, or takes its turn (`takes_turns`): then all blocks together go through memory from one end to the other.
@@ -14,7 +17,7 @@ use crate::plan::code::{Copied, Copies, Price, Priced, widening};
 use crate::plan::epilogue::program::Phase;
 use crate::plan::epilogue::reduce::span_rows;
 use crate::plan::request::TileRequest;
-use crate::problem::{Operation, Patches, Shape};
+use crate::problem::{Operation, Patches, Shape, Windows};
 use crate::target::Gpu;
 use std::ops::RangeInclusive;
 
@@ -23,6 +26,8 @@ pub(super) struct DepthwiseLines;
 
 /// Registers that a thread may take.
 const MOST_REGISTERS: usize = 248;
+/// The most pixels that a step makes of each pixel that is read.
+const MOST_RESIDUES: usize = 16;
 /// More of them where blocks go from tile to tile, and strips that do not exist are passed over without branches.
 const REGISTERS_AHEAD: usize = 40;
 /// Threads of a block that is tried.
@@ -45,7 +50,7 @@ const KEPT: [f64; 2] = [35e6, 55e6];
 /// The numbers of a tile's own part.
 #[derive(Clone, Copy)]
 struct Own {
-    /// Output pixels of a thread side by side.
+    /// Output pixels of a thread at a time: side by side, in as many rows as a step makes.
     run: usize,
     /// Threads along a row of output pixels.
     across: usize,
@@ -79,7 +84,8 @@ impl Own {
     /// Whether runs make up rows of output pixels, and every thread has one.
     fn is_whole(&self, tile: &Tile, strip: usize, patches: &Patches) -> bool {
         let has_runs = self.groups * self.across * (tile.bn / strip.max(1)) == tile.threads;
-        has_runs && self.across * self.run == patches.windows().grid[1]
+        let Windows { grid, spread, .. } = patches.windows();
+        has_runs && self.across * self.run == grid[1] * spread[0] && self.rows.is_multiple_of(spread[0])
     }
 
     /// Bytes of weights, and of the ring.
@@ -97,8 +103,8 @@ fn obstacle(operation: Operation) -> Option<String> {
         Err(why) => return Some(why),
     };
     let (of, windows) = (patches.convolution.measures(), patches.windows());
-    if windows.spread != [1; 2] {
-        Some("the images that it would read have zeros between their pixels".into())
+    if windows.spread[0].saturating_mul(windows.spread[1]) > MOST_RESIDUES {
+        Some(format!("a pixel that is read becomes {} x {} pixels", windows.spread[0], windows.spread[1]))
     } else if windows.dilation != [1; 2] {
         Some("the taps of a window lie apart".into())
     } else if windows.stride[0] > of.window[0] {
@@ -108,11 +114,36 @@ fn obstacle(operation: Operation) -> Option<String> {
     }
 }
 
+/// How many places the first tap lies ahead of the first line, or pixel, that a step meets in an image of zeros.
+fn phases(windows: &Windows) -> [usize; 2] {
+    [0, 1].map(|i| (-windows.begin[i]).rem_euclid(windows.spread[i].cast_signed()).cast_unsigned())
+}
+
+/// Lines, and pixels, under the output pixels of one step: those of a window, unless there are zeros between them.
+fn under(patches: &Patches) -> [usize; 2] {
+    let (of, windows) = (patches.convolution.measures(), patches.windows());
+    let phases = phases(&windows);
+    [0, 1].map(|i| (of.window[i] + windows.spread[i] - 2 - phases[i]) / windows.spread[i] + 1)
+}
+
+/// Pixels of a line, or lines, under so many output pixels along an axis.
+fn reached(patches: &Patches, axis: usize, pixels: usize) -> usize {
+    let Windows { stride, spread, .. } = patches.windows();
+    let steps = pixels.div_ceil(spread[axis]).saturating_sub(1);
+    steps.saturating_mul(stride[axis]).saturating_add(under(patches)[axis])
+}
+
 /// What a thread of a tile does.
 struct Work {
-    window: [usize; 2],
+    taps: usize,
+    /// Lines and pixels under a step's output pixels, and from step to step.
+    under: [usize; 2],
     stride: [usize; 2],
+    /// Output pixels of a step.
+    made: [usize; 2],
+    /// Output pixels of a run, and those that have sums behind a line.
     run: usize,
+    open: usize,
     strip: usize,
     /// 32-bit words of a sum, and instructions that widen an element.
     words: usize,
@@ -122,38 +153,47 @@ struct Work {
 impl Work {
     fn of(patches: &Patches, operation: Operation, [run, strip]: [usize; 2]) -> Work {
         let words = operation.accumulator().storage().size() / 4;
-        let (window, stride) = (patches.convolution.measures().window, patches.windows().stride);
-        Work { window, stride, run, strip, words, widening: widening(operation.dtype()) }
+        let (taps, windows, under) = (patches.convolution.taps(), patches.windows(), under(patches));
+        let Windows { stride, spread: made, .. } = windows;
+        // The last rows of a step may have no tap of the last line.
+        let rows = (under[0].div_ceil(stride[0]) - 1) * made[0] + phases(&windows)[0] + 1;
+        let open = rows.max(made[0]) * (run / made[0]);
+        Work { taps, under, stride, made, run, open, strip, words, widening: widening(operation.dtype()) }
     }
 
     /// Pixels of a line under a run.
     const fn pixels(&self) -> usize {
-        (self.run - 1) * self.stride[1] + self.window[1]
+        (self.run / (self.made[0] * self.made[1])).saturating_sub(1) * self.stride[1] + self.under[1]
+    }
+
+    /// Products of one output pixel and channel, about.
+    const fn products(&self) -> usize {
+        self.taps.div_ceil(self.made[0] * self.made[1])
     }
 
     /// Weights, sums of the open rows, a few pixels, copies and addresses.
     fn registers(&self) -> usize {
-        let open = self.window[0].div_ceil(self.stride[0]);
-        (self.window[0] * self.window[1] + open * self.run + 4) * self.strip * self.words + 40
+        let others = if self.made == [1; 2] { 40 } else { 20 };
+        (self.taps + self.open + 4) * self.strip * self.words + others
     }
 
     /// Widened elements and products in the code: those of the first lines, and those of the loop.
     const fn seen(&self) -> [usize; 2] {
-        let mut taps = self.window[0] * self.window[1];
+        let mut taps = self.products();
         let mut line = 0;
-        while line + self.stride[0] < self.window[0] {
-            taps += (line / self.stride[0] + 1) * self.window[1];
+        while line + self.stride[0] < self.under[0] {
+            taps += (line / self.stride[0] + 1) * self.under[1];
             line += 1;
         }
-        let lines = if self.window[0] > self.stride[0] { self.window[0] } else { self.stride[0] };
+        let lines = if self.under[0] > self.stride[0] { self.under[0] } else { self.stride[0] };
         [lines * self.pixels() * self.strip, taps * self.run * self.strip]
     }
 
-    /// Issue slots of a line, and of a row of output pixels behind it. `copies` are those of a thread in a line. Visits of a
+    /// Issue slots of a line, and of a step's output pixels behind it. `copies` are those of a thread in a line. Visits of a
     /// tile that is not `whole` have conditions.
     fn slots(&self, copies: usize, whole: bool) -> [usize; 2] {
         let line = self.pixels() * (1 + self.strip * self.widening) + 10 * copies + 6;
-        let products = self.window[0] * self.window[1] * self.strip * self.words;
+        let products = self.products() * self.strip * self.words;
         [line, self.run * (products + 5 * self.strip + if whole { 4 } else { 18 })]
     }
 }
@@ -162,17 +202,20 @@ impl Work {
 fn tiles(patches: &Patches, request: &TileRequest<'_>) -> Vec<(Tile, f64)> {
     let (operation, strip) = (request.operation, request.strip);
     let (dtype, [p, q]) = (operation.dtype(), patches.windows().grid);
-    let (of, taps, stride) = (patches.convolution.measures(), patches.convolution.taps(), patches.windows().stride);
+    let (taps, Windows { stride, spread, .. }) = (patches.convolution.taps(), patches.windows());
     // A long epilogue needs a few registers of its own.
     let most = if request.program.cost(request.fast_math) > 8 { MOST_REGISTERS - 8 } else { MOST_REGISTERS };
-    let bands: Vec<usize> = (1..=p.min(LARGEST)).filter(|rows| p.is_multiple_of(*rows) && (*rows > 3 || *rows * 8 > p)).collect();
+    let has_steps = |rows: usize| p.is_multiple_of(rows) && (rows == p || rows.is_multiple_of(spread[0]));
+    let bands: Vec<usize> = (1..=p.min(LARGEST)).filter(|rows| has_steps(*rows) && (*rows > 3 || *rows * 8 > p)).collect();
     let mut all = Vec::new();
     let mut across_before = 0;
-    for run in (1..=LONGEST_RUN).rev() {
+    let steps = q.div_ceil(spread[1]);
+    for side in (1..=(LONGEST_RUN / spread[1]).max(1)).rev() {
+        let run = side * spread[1] * spread[0];
         let work = Work::of(patches, operation, [run, strip]);
-        let across = q.div_ceil(run);
+        let across = steps.div_ceil(side);
         // The shortest run of so many threads leaves the fewest pixels over.
-        if across == across_before || q.div_ceil(across) != run || work.registers() > most {
+        if across == across_before || steps.div_ceil(across) != side || work.registers() > most {
             continue;
         }
         across_before = across;
@@ -183,7 +226,7 @@ fn tiles(patches: &Patches, request: &TileRequest<'_>) -> Vec<(Tile, f64)> {
             }
             for groups in [1, 2, 4, 8, 16, 32].into_iter().filter(|groups| THREADS.contains(&(groups * across * lanes))) {
                 for &rows in bands.iter().filter(|rows| groups * **rows * q <= LARGEST) {
-                    let line = (across * run - 1) * stride[1] + of.window[1];
+                    let line = reached(patches, 1, across * side * spread[1]);
                     let own = Own { run, across, groups, rows, stages: 2 + 2 * stride[0], line, taps };
                     all.extend(tile(own, bn, &work, request, dtype));
                 }
@@ -218,22 +261,30 @@ fn tile(own: Own, bn: usize, work: &Work, request: &TileRequest<'_>, dtype: DTyp
     let memory: usize = own.memory(bn, dtype).iter().sum();
     let by_memory = (request.target.shared_memory_per_block_opt_in() as usize + RESERVED) / (memory + RESERVED);
     let copies = (groups * line * bn * dtype.size()).div_ceil(16 * threads);
-    let registers = work.registers() + 8 * copies.saturating_sub(2);
+    let mut tile = Tile { bm: groups * rows * q, bn, shape: own.shape(), threads, min_blocks: 1 };
+    let &TileRequest { operation, program, fast_math, .. } = request;
+    let copied = Copied { tile: &tile, operation, strip, program, fast_math };
+    let (in_turns, own_registers) = (takes_turns(&copied), if work.made == [1; 2] { 0 } else { beside_sums(work, &copied) });
+    let registers = work.registers() + own_registers + 8 * copies.saturating_sub(2);
     // The four parts of a multiprocessor have registers of their own.
     let fits = |blocks: &usize| {
-        (threads * blocks).next_multiple_of(128) * registers.next_multiple_of(8)
-            <= request.target.registers_per_multiprocessor() as usize
+        let taken = (threads * blocks).next_multiple_of(128) * registers.next_multiple_of(8);
+        let fits_a_thread = own_registers == 0 || registers <= MOST_REGISTERS;
+        fits_a_thread && taken <= request.target.registers_per_multiprocessor() as usize
     };
-    let min_blocks = (1..=by_memory.min(8)).rev().find(fits)?;
-    let tile = Tile { bm: groups * rows * q, bn, shape: own.shape(), threads, min_blocks };
-    let lines = (rows - 1) * work.stride[0] + work.window[0];
+    tile.min_blocks = (1..=by_memory.min(8)).rev().find(fits)?;
+    let min_blocks = tile.min_blocks;
+    let (steps, lines) = (rows.div_ceil(work.made[0]), reached(&patches, 0, rows));
     let [of_line, of_row] = work.slots(copies, own.is_whole(&tile, strip, &patches));
     let weights = 38 * (own.taps * bn).div_ceil(threads);
-    let slots = (lines * of_line + rows * of_row + weights) as f64;
+    let slots = (lines * of_line + steps * of_row + weights) as f64;
     // A block by itself, and several beside each other: their warps share four schedulers, and shared memory
     // (`docs/measurements/0072-lines-in-shared-memory.md`).
     let warps = threads / 32;
-    let reads = (lines * work.pixels() * conflicts(bn / strip, run * work.stride[1] * bn * dtype.size() / 4)) as f64;
+    let reads = (lines
+        * work.pixels()
+        * conflicts(bn / strip, run * work.stride[1] / (work.made[0] * work.made[1]) * bn * dtype.size() / 4))
+        as f64;
     let alone = 1.42 * slots + (lines * 370) as f64;
     let shared = |slots: f64, warps: usize| slots * warps.div_ceil(4) as f64 + 0.23 * reads * warps as f64;
     let beside = |blocks: usize| alone.max(shared(slots, warps * blocks));
@@ -243,14 +294,12 @@ fn tile(own: Own, bn: usize, work: &Work, request: &TileRequest<'_>, dtype: DTyp
     let starts = START + (blocks.div_ceil(min_blocks) - 1) as f64 * NEXT_START;
     let read = patches.image_pixels() * patches.convolution.measures().channels * dtype.size();
     let written = request.shape.m * request.shape.n * dtype.size();
-    let halo = work.window[0].saturating_sub(work.stride[0]) as f64 / (rows * work.stride[0]) as f64;
-    let &TileRequest { operation, program, fast_math, .. } = request;
-    let in_turns = takes_turns(&Copied { tile: &tile, operation, strip, program, fast_math });
+    let halo = work.under[0].saturating_sub(work.stride[0]) as f64 / (steps * work.stride[0]) as f64;
     if in_turns && own.taps <= SMALL && (read + written) as f64 > KEPT[0] {
         let tiles = [request.shape.m.div_ceil(tile.bm), request.shape.n.div_ceil(bn)];
         let parts = parts(&tile, tiles, request.gpu);
         // A block loads weights once, but begins tile after tile.
-        let slots = (lines * of_line + rows * of_row + 70 * copies + 40) as f64;
+        let slots = (lines * of_line + steps * of_row + 70 * copies + 40) as f64;
         let blocks = (parts * tiles[1]).div_ceil(request.gpu.multiprocessors);
         let compute = tiles[0].div_ceil(parts) as f64 * shared(slots, warps * blocks);
         let held = (parts * tiles[1]) as f64 / (tiles[0] * tiles[1]) as f64 * (read + written) as f64;
@@ -301,6 +350,16 @@ fn loads_ahead(of: &Copied<'_>) -> bool {
     reads && (!takes_turns(of) || (own.taps > SMALL && registers <= MOST_REGISTERS))
 }
 
+/// Registers beside those of a thread's sums, where a step makes several rows: those of a block in turns, and of matrices that
+/// are loaded ahead.
+fn beside_sums(work: &Work, of: &Copied<'_>) -> usize {
+    let words = (work.strip * of.operation.dtype().size()).div_ceil(4);
+    let ahead = if loads_ahead(of) { 4 * work.run * words } else { 0 };
+    let long = if of.program.cost(of.fast_math) > 8 { 8 } else { 0 };
+    let turns = if takes_turns(of) { 14 } else { 0 };
+    turns + long + ahead * of.program.loads_of(Phase::Visit).count()
+}
+
 /// Blocks that go through the tiles of a column: as many as there is room for.
 fn parts(tile: &Tile, [rows, columns]: [usize; 2], gpu: Gpu) -> usize {
     (gpu.multiprocessors.saturating_mul(tile.min_blocks) / columns.max(1)).clamp(1, rows.max(1))
@@ -326,19 +385,21 @@ impl Rules for DepthwiseLines {
         };
         let (Tile { bm, bn, threads, .. }, own, [p, q]) = (*tile, Own::of(tile), patches.windows().grid);
         let Own { run, across, groups, rows, stages, line, taps } = own;
-        let (of, stride) = (patches.convolution.measures(), patches.windows().stride);
-        let reached = (across.saturating_mul(run).saturating_sub(1)).saturating_mul(stride[1]).saturating_add(of.window[1]);
+        let [down, right] = patches.windows().spread;
+        let side = run / down.max(1);
         first_broken(&[
             (obstacle(operation).is_none(), "each channel has a filter, and its windows move without gaps"),
             (alignment[0] >= 4, "a pixel's channels begin at words"),
             (bn >= 8 && bn.is_multiple_of(8) && bn.is_multiple_of(strip), "strips divide the columns, a multiple of eight"),
             (threads.is_multiple_of(32) && (32..=1024).contains(&threads), "a block has whole warps, up to 32"),
             (groups.saturating_mul(across).saturating_mul(bn / strip.max(1)) <= threads, "a thread has one strip of one run"),
-            (run <= 16 && across.saturating_mul(run) >= q, "runs cover a row of output pixels"),
+            (run == side * down && side.is_multiple_of(right), "a run has output pixels of all residues"),
+            (side <= 16 && across.saturating_mul(side) >= q, "runs cover a row of output pixels"),
             (rows > 0 && p.is_multiple_of(rows), "bands divide the rows of an image"),
+            (rows == p || rows.is_multiple_of(down), "bands begin at rows of one residue"),
             (groups.saturating_mul(rows).saturating_mul(q) == bm, "a tile's rows are those of its bands"),
             ((2..=16).contains(&stages), "a ring has 2 to 16 lines"),
-            (line == reached, "a line holds the windows of all runs"),
+            (line == reached(&patches, 1, across.saturating_mul(side)), "a line holds the windows of all runs"),
             (taps == patches.convolution.taps(), "taps are those of the convolution's window"),
         ])
     }
@@ -423,8 +484,17 @@ impl Rules for DepthwiseLines {
         true
     }
 
+    fn reads_spread(&self) -> bool {
+        true
+    }
+
     fn patch_constants(&self, operation: Operation) -> Vec<Number> {
-        let stride = operation.patches().map(|patches| ("STRIDE_Y", patches.windows().stride[0]));
-        direct::window(operation).into_iter().chain(stride).collect()
+        let mut all = direct::window(operation);
+        if let Some(windows) = operation.patches().map(|patches| patches.windows()) {
+            all.push(("STRIDE_Y", windows.stride[0]));
+            let is_spread = windows.spread != [1; 2];
+            all.extend(["PHASE_Y", "PHASE_X"].into_iter().zip(phases(&windows)).filter(|_| is_spread));
+        }
+        all
     }
 }

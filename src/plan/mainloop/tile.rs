@@ -129,9 +129,9 @@ pub enum TileShape {
         parts: usize,
     },
     /// For convolutions with one channel to a filter whose windows move without gaps. A block goes down the lines of an image. A
-    /// thread has the same columns of `run` pixels side by side.
+    /// thread has the same columns of `run` pixels.
     DepthwiseLines {
-        /// Pixels of a thread side by side.
+        /// Pixels of a thread: side by side, in as many rows as a line that is read becomes.
         run: usize,
         /// Threads along a row of output pixels.
         across: usize,
