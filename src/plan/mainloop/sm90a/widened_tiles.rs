@@ -81,7 +81,7 @@ pub(super) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
     let terms = k.div_ceil(parts).next_multiple_of(bk) as f64;
     let [of_a, of_b] = operation.dtypes().map(|dtype| dtype.bits() as f64 / 8.0);
     let entry = k as f64 * batch as f64;
-    let memory = (m as f64 * entry * of_a + n as f64 * entry * of_b + (m * n * batch) as f64 * of_b) / MEMORY;
+    let memory = (m as f64 * entry * of_a + n as f64 * entry * of_b + m as f64 * n as f64 * batch as f64 * of_b) / MEMORY;
     let taken_in = waves * terms * (tile.bm as f64 * of_a + columns as f64 * of_b) / TAKEN_IN;
     let products = waves * terms * (tile.bm * columns) as f64 / PRODUCTS;
     // Ping-pong consumers widen in turns.
