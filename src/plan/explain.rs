@@ -1,7 +1,7 @@
 //! The explanation of a plan: what will run, what it takes, and why the planner chose it.
 
 use crate::ir::axes::L;
-use crate::plan::{InstrKind, Item, KernelPlan, MOST_PARTS, OperandSum, Phase, SplitK, Staging, TMA_UNIT, Widened};
+use crate::plan::{InstrKind, Item, KernelPlan, MOST_PARTS, OperandSum, Phase, SplitK, Staging, TMA_UNIT, Widened, widened};
 use std::fmt::Write;
 
 impl KernelPlan {
@@ -65,8 +65,9 @@ impl KernelPlan {
                 let _ = writeln!(
                     out,
                     "widens        {name}: {from} becomes {} in the copy, rounded where it is scaled; with K contiguous in the \
-                     weights, up to 512 rows need no copy",
-                    repack.dtype
+                     weights, up to {} rows need no copy",
+                    repack.dtype,
+                    widened::MOST_ROWS
                 );
             }
             let names: Vec<_> =

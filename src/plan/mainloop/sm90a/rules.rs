@@ -391,7 +391,7 @@ impl Rules for Sm90a {
         if let Some(weights) = operation.widened() {
             let (turned, rows) = if weights == 0 { (operation, shape.n) } else { (operation.transposed(), shape.m) };
             // With more rows the weights stay B, which is copied.
-            return widened::in_registers(turned).then_some((weights == 0) != (rows <= FEW_WIDENED));
+            return widened::in_registers(turned).then_some((weights == 0) != (rows <= widened::MOST_ROWS));
         }
         (shape.m.min(shape.n) <= cost::NARROW).then_some(shape.m < shape.n)
     }
@@ -426,9 +426,6 @@ impl Sm90a {
         few_tiles::applies(request.operation, request.shape, request.gpu)
     }
 }
-
-/// The most rows beside weights that are widened in registers. More rows multiply a copy.
-const FEW_WIDENED: usize = 512;
 
 /// The rule of what reads images that a tile of Hopper's breaks, if any.
 fn broken_rule_of_patches(tile: &Tile, operation: Operation) -> Option<&'static str> {

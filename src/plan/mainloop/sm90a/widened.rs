@@ -10,6 +10,9 @@ pub(crate) const fn panel_terms(dtype: DType) -> usize {
     128 / dtype.size()
 }
 
+/// The most rows beside weights that are widened in registers. More rows multiply a copy.
+pub(crate) const MOST_ROWS: usize = 512;
+
 /// Whether the kernel widens A in registers, if its alignment allows that. Otherwise it multiplies a copy.
 pub(crate) fn in_registers(operation: Operation) -> bool {
     let [a, b] = operation.scales();
