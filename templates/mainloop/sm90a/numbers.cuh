@@ -2,27 +2,17 @@
 // Words of four bytes arrive by cp.async. The first one has the first row's number, which may begin inside of it.
 template <class T> struct RowNumbers {
     static constexpr int SIZE = sizeof(T), WORDS = (BM * SIZE + 3) / 4 + (SIZE < 4), BYTES = (WORDS * 4 + 15) / 16 * 16;
-    // A lane of the producer's warp fetches every 32nd word. Numbers of rows that do not exist become zero. Memory may end
-    // behind the last row, inside of a word: such a word is put together from bytes.
+    // A lane of the producer's warp fetches every 32nd word. Numbers of rows that do not exist become zero. Memory may end behind
+    // the last row, inside of a word, of which only so many bytes are read; behind the last block of K there are no rows.
     static DEVICE void fetch(u32 to, const T* from, int rows, int lane) {
-        bool stores = false;
-        const int within = int(u64(from)) & 3;
+        const int within = int(u64(from)) & 3, bytes = rows > 0 ? rows * SIZE + within : 0;
         const u8* const begin = reinterpret_cast<const u8*>(from) - within;
 #pragma unroll
         for (int i = 0; i < (WORDS + 31) / 32; ++i) {
             const int at = (lane + i * 32) * 4;
             if (WORDS % 32 > 0 && i == WORDS / 32 && lane >= WORDS % 32) break;
-            const int exist = rows > 0 ? rows * SIZE + within - at : 0;
-            if (exist >= 4) {
-                copy_async<4>(shared_address(shared_memory) + to + at, begin + at, 4);
-            } else {
-                u32 word = 0;
-                for (int b = 0; b < exist; ++b) word |= u32(begin[at + b]) << b * 8;
-                shared_at<u32>(to + at) = word;
-                stores = true;
-            }
+            copy_async<4>(shared_address(shared_memory) + to + at, begin + at, min(max(bytes - at, 0), 4));
         }
-        if (stores) __threadfence_block();   // ahead of the arrival, which waits for copies alone
     }
     static DEVICE float at(u32 from, int row) { return float(widen(shared_at<T>(from + row * SIZE))); }
 };
