@@ -3,7 +3,7 @@
 //! `cargo bench --bench low_bits`. Contenders take turns as in `eight_bits`. A figure of weights is the time of our f16 product
 //! over theirs, so above 1 they are faster; one of blocks is cuBLASLt's time over ours. `-- --rows 1,8` takes these rows,
 //! `--shape 1x8192x8192` these weights, `--only TEXT` the cases whose title contains TEXT, and `--tiles 4` measures four more
-//! tiles of each kernel, and `--sm90a` Hopper's mainloop also for the fewest rows.
+//! tiles of each kernel, and `--mainloop sm90a` or `gemv` has weights of fewer bits read by that mainloop.
 //!
 //! Without a GPU it says why it does nothing.
 #![allow(missing_docs, reason = "a benchmark")]
@@ -132,8 +132,8 @@ struct Options {
     only: String,
     tiles: usize,
     rounds: usize,
-    /// Whether weights go through Hopper's mainloop also where `gemv` is the first choice.
-    hopper: bool,
+    /// The mainloop of weights of fewer bits, if one is asked for.
+    mainloop: Option<Mainloop>,
 }
 
 impl Options {
@@ -149,9 +149,15 @@ impl Options {
             only: value("--only").cloned().unwrap_or_default(),
             tiles: value("--tiles").map_or(Ok(0), |tiles| tiles.parse())?,
             rounds: support::rounds(args, ROUNDS),
-            hopper: args.iter().any(|arg| arg == "--sm90a"),
+            mainloop: value("--mainloop").map(|name| mainloop(&name)).transpose()?,
         })
     }
+}
+
+/// One of the mainloops that read weights of fewer bits.
+fn mainloop(name: &str) -> Result<Mainloop> {
+    let all = [Mainloop::Gemv, Mainloop::Sm90a];
+    all.into_iter().find(|mainloop| mainloop.to_string() == name).ok_or_else(|| format!("no such mainloop: {name}").into())
 }
 
 /// Weights of fewer bits beside f16 ones.
@@ -178,7 +184,7 @@ fn weights(device: &Device, stream: &Arc<CudaStream>, library: &Library, options
             for (_, b, blocks) in formats {
                 let operation = Operation::Product { a: F16, b, layout: TN, scales: [None, blocks] };
                 let gemm = Gemm::of(operation, &epilogue);
-                let gemm = if options.hopper && b != F16 { gemm.mainloop(Mainloop::Sm90a) } else { gemm };
+                let gemm = options.mainloop.filter(|_| b != F16).map_or(gemm.clone(), |mainloop| gemm.mainloop(mainloop));
                 let from = contenders.len();
                 for plan in plans(device, &gemm, shape, if b == F16 { 0 } else { options.tiles })? {
                     contenders.push(ours(stream, plan, &gemm, shape));

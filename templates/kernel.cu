@@ -10,7 +10,8 @@
 {% if fast or attention %}{% include "prelude/fast.cuh" %}{% endif -%}
 {% if not hopper %}{% include "prelude/strip.cuh" %}{% endif -%}
 {% if packed %}{% include "prelude/bits.cuh" %}{% if not hopper %}{% include "prelude/strip_bits.cuh" %}{% endif %}{% endif -%}
-{% if mainloop == "sm80" or reads_bands or attention or hopper %}{% include "prelude/shared.cuh" %}{% endif -%}
+{% if mainloop == "sm80" or reads_bands or attention or hopper or widened and mainloop == "gemv" %}{# -#}
+{% include "prelude/shared.cuh" %}{% endif -%}
 {% if widened and mainloop == "gemv" or widened_a %}{% include "prelude/widened_pairs.cuh" %}{% endif -%}
 {% if mainloop == "sm80" or reads_bands or attention or widened and mainloop == "gemv" %}{# -#}
 {% include "prelude/tensor_core.cuh" %}{% endif -%}

@@ -368,7 +368,7 @@ fn tile() -> impl Strategy<Value = Tile> {
                     TileShape::DepthwiseLines { run, across, groups, rows, stages, line, taps }
                 }
             ),
-            number().prop_map(|cluster| TileShape::Gemv { cluster }),
+            (number(), prop_oneof![Just(0), number()]).prop_map(|(cluster, stages)| TileShape::Gemv { cluster, stages }),
             Just(TileShape::Pointwise),
             rows(),
             [number(), number(), number(), number()].prop_map(|[band, cluster, bytes, together]| TileShape::Groups {
@@ -409,7 +409,7 @@ fn changed(mut tile: Tile, (place, number): (usize, usize)) -> Tile {
         TileShape::DepthwiseLines { run, across, groups, rows, stages, line, taps } => {
             numbers.extend([run, across, groups, rows, stages, line, taps]);
         }
-        TileShape::Gemv { cluster } => numbers.push(cluster),
+        TileShape::Gemv { cluster, stages } => numbers.extend([cluster, stages]),
         TileShape::Pointwise => {}
         TileShape::Rows { group, span, together, ahead: _, whole: _, cluster, copies: [depth, bytes] } => {
             numbers.extend([group, span, together, cluster, depth, bytes]);

@@ -27,12 +27,12 @@ pub(super) struct Operands {
     half_panel: usize,
     /// Whether a Hopper kernel reads A through registers.
     passes_registers: bool,
-    /// Whether it widens A there, bytes of a line of A in a stage, and the formats of the scales and zero points of its rows, if
-    /// it has any.
+    /// Whether it widens A there, bytes of a line of A in a stage, and whether its rows have scales and zero points.
     widened_a: bool,
     a_line: usize,
     numbers: bool,
     shifted_a: bool,
+    /// The formats of scales and zero points, if one of the operands has any.
     scale_type: &'static str,
     zero_type: &'static str,
     /// Whether short sums are added up outside of the tensor cores.
@@ -98,8 +98,8 @@ impl Operands {
             a_line: widened::line(&plan.tile, plan.operation),
             numbers: widened_a && of_a.is_some(),
             shifted_a: of_a.is_some_and(|blocks| blocks.zero_points),
-            scale_type: of_a.map_or("", |blocks| blocks.dtype.cuda()),
-            zero_type: Blocks::zero_format(a).cuda(),
+            scale_type: of_a.or(of_b).map_or("", |blocks| blocks.dtype.cuda()),
+            zero_type: Blocks::zero_format(if of_a.is_some() { a } else { b }).cuda(),
             promotes: plan.promotes,
             integers,
             zero: if integers { "0" } else { "0.0f" },

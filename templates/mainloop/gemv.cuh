@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     Accum sums[gemv::SUMS];
 #pragma unroll
     for (int i = 0; i < gemv::SUMS; ++i) sums[i] = Accum(0);
-    gemv::multiply_all(p, sums, tile, rank);
+    gemv::multiply_all(p, sums, tile, rank{% if widened %}, smem{% endif %});
 
     // Threads without a strip visit one outside the matrix. The epilogue's loads are in flight while the sums are added up.
     const int at = threadIdx.x, lane_row = at / gemv::STRIPS, lane_column = at % gemv::STRIPS * STRIP;
@@ -59,10 +59,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 #pragma unroll
     for (int e = 0; e < STRIP; ++e) acc[e] = Accum(0);
 #pragma unroll 2
-    for (int part = 0; part < gemv::PARTS; ++part) gemv::add_part(acc, parts + part * (BM * BN) + place);
+    for (int part = 0; part < gemv::PARTS; ++part) gemv::add_part(acc, parts + part * gemv::PART + place);
 {% if cluster_size > 1 %}
     // Every block stores its sums behind the parts. The first block adds them up and continues.
-    Accum* const block = parts + gemv::PARTS * (BM * BN) + place;
+    Accum* const block = parts + gemv::PARTS * gemv::PART + place;
     if (lane_row < BM)
 #pragma unroll
         for (int e = 0; e < STRIP; ++e) block[e] = acc[e];

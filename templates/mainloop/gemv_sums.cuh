@@ -29,6 +29,7 @@ constexpr int LANES_K = LANES_N < WARP ? WARP / LANES_N : 1;   // lanes of a war
 constexpr int HELD = SUMS > LANES_K ? SUMS / LANES_K : 1;      // sums of a lane once the lanes have been added up
 constexpr int COPIES = LANES_K > SUMS ? LANES_K / SUMS : 1;    // lanes that then hold the same one
 constexpr int PARTS = GROUPS / LANES_K;                        // partial sums of a block for each element
+constexpr int PART = BM * BN;                                  // from one of them to the next one
 constexpr int STRIPS = BN / STRIP;
 
 static_assert(BN % COLUMNS == 0 && THREADS % LANES_N == 0 && THREADS % WARP == 0, "threads cover the columns");

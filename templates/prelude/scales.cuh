@@ -13,18 +13,16 @@ template <bool IS_A> struct Blocks {
         return LINES == 1 ? k / TERMS * ld + line : line / LINES * ld + k / TERMS;
     }
     static DEVICE float scale(const Params& p, int batch, int line, int k) {
-        return widen(p.{{ o.name }}_scale[batch * p.batch_stride_{{ o.name }}_scale + place(p.{{ o.name }}_scale_ld, line, k)]);
+        return widen(*address(p, batch, line, k));
     }
     static DEVICE auto address(const Params& p, int batch, int line, int k) -> decltype(p.{{ o.name }}_scale) {
         return p.{{ o.name }}_scale + (batch * p.batch_stride_{{ o.name }}_scale + place(p.{{ o.name }}_scale_ld, line, k));
     }
-{% if o.zero and o.is_a %}    static DEVICE auto zero_address(const Params& p, int batch, int line, int k) -> decltype(p.a_zero) {
-        return p.a_zero + (batch * p.batch_stride_a_zero + place(p.a_zero_ld, line, k));
+{% if o.zero %}    static DEVICE auto zero_address(const Params& p, int batch, int line, int k) -> decltype(p.{{ o.name }}_zero) {
+        return p.{{ o.name }}_zero + (batch * p.batch_stride_{{ o.name }}_zero + place(p.{{ o.name }}_zero_ld, line, k));
     }
 {% endif %}    static DEVICE float zero(const Params& p, int batch, int line, int k) {
-{% if o.zero %}        const i64 entry = batch * p.batch_stride_{{ o.name }}_zero;
-        return float(widen(p.{{ o.name }}_zero[entry + place(p.{{ o.name }}_zero_ld, line, k)]));
-{% else %}        return 0.0f;
-{% endif %}    }
+        return {% if o.zero %}float(widen(*zero_address(p, batch, line, k))){% else %}0.0f{% endif %};
+    }
 };
 {% endfor %}

@@ -121,7 +121,10 @@ fn regions_and_column_major_outputs() {
 
 #[test]
 fn tiles_that_are_not_chosen() {
-    let gemv = |bm, bn, threads, min_blocks, cluster| Tile { bm, bn, shape: TileShape::Gemv { cluster }, threads, min_blocks };
+    let gemv = |bm, bn, threads, min_blocks, cluster| {
+        let shape = TileShape::Gemv { cluster, stages: 0 };
+        Tile { bm, bn, shape, threads, min_blocks }
+    };
     let of_k = [gemv(1, 16, 128, 4, 1), gemv(2, 8, 512, 1, 2), gemv(4, 16, 256, 1, 8), gemv(8, 8, 64, 1, 4)];
     let of_n = [gemv(1, 128, 256, 2, 4), gemv(4, 64, 1024, 1, 8), gemv(8, 8, 32, 1, 1)];
     for (layout, tiles) in [(TN, &of_k[..]), (NN, &of_k[..]), (TT, &of_n[..]), (NT, &of_n[..])] {

@@ -6,6 +6,11 @@ use serde::{Deserialize, Serialize};
 /// The largest number in a tile, except for the length of rows.
 pub(super) const LARGEST: usize = 1 << 16;
 
+/// Whether a tile is written without this number.
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
 /// A configuration of a mainloop. Extents are in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -150,6 +155,10 @@ pub enum TileShape {
     Gemv {
         /// Blocks of a cluster.
         cluster: usize,
+        /// Steps whose weights lie in shared memory, or are on their way there. If weights have as many bits as activations,
+        /// there are none: they go straight to registers.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        stages: usize,
     },
     /// Rows are processed in batches.
     Pointwise,
