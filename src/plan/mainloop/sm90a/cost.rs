@@ -4,7 +4,9 @@
 //! that of the kernel. Each GPU has two sets of numbers. The first is for operands whose rows begin at cache lines. An
 //! H200's was fitted to every tile on 26 shapes, most of them powers of two, in short and in long slices, and its
 //! epilogues to a survey later. An H100's was fitted to a survey. The second was fitted to a survey of arbitrary shapes
-//! on an H200, most of whose rows begin anywhere; an H100 differs in the bandwidth of its memory. `tests/choices/fit.rs`
+//! on an H200, most of whose rows begin anywhere; an H100 differs in the bandwidth of its memory. A short K at
+//! cache lines has a set of its own for both GPUs, fitted to a survey on an H200
+//! (`docs/measurements/0094-short-k-tiles.md`). `tests/choices/fit.rs`
 //! compares all with the surveys of both GPUs (`docs/measurements/0042-survey-of-tiles.md`,
 //! `docs/measurements/0064-few-tiles.md`, `docs/measurements/0083-parts-of-lines.md`).
 
@@ -48,17 +50,23 @@ static TILES: [Tile; 24] = [
 /// Tiles for narrower outputs, which are not clustered.
 static NARROW_TILES: [Tile; 2] = [Tile::single(64, 16, 10), Tile::single(64, 8, 10)];
 
+/// Small tiles for a short K, where a tile is little but its epilogue: one consumer's runs beside the other's loads.
+static SHORT_TILES: [Tile; 4] =
+    [Tile::ping_pong(64, 128, 6), Tile::ping_pong(64, 192, 6), Tile::ping_pong(128, 64, 6), Tile::ping_pong(192, 64, 6)];
+
 /// Every tile that may be chosen for operands with elements of this size.
-pub(in crate::plan) fn tiles(size: usize) -> impl Iterator<Item = Tile> {
+pub(in crate::plan) fn tiles(size: usize, short: bool) -> impl Iterator<Item = Tile> {
+    let small = if short { &SHORT_TILES[..] } else { &[] };
     let pairs = TILES.iter().filter(|tile| tile.bn >= 64).map(|tile| tile.clustered(2, 1));
     let across = TILES.iter().filter(|tile| tile.bn == 64).map(|tile| tile.clustered(1, 2));
-    TILES.iter().chain(&NARROW_TILES).copied().chain(pairs).chain(across).map(move |tile| tile.of_elements(size))
+    TILES.iter().chain(&NARROW_TILES).chain(small).copied().chain(pairs).chain(across).map(move |tile| tile.of_elements(size))
 }
 
 /// Declares the models: a field for each number, with its value for an H200 and operands whose rows begin at cache lines,
 /// for others there, and for both on an H100; and a list of all fields by name.
 macro_rules! model {
-    ($($(#[$doc:meta])* $name:ident: $h200:literal, $h200_across:literal, $h100:literal, $h100_across:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident:
+       $h200:literal, $h200_across:literal, $h100:literal, $h100_across:literal, $short:literal;)*) => {
         /// The cost of Hopper's tiles: the numbers of the estimate, most of them in clock cycles.
         ///
         /// The form of the estimate is that of the kernel. `cargo xtask fit-tiles` fits the numbers to measured tiles.
@@ -79,6 +87,9 @@ macro_rules! model {
 
             /// For an H100, if they do not.
             pub const H100_ACROSS_LINES: CostModel = CostModel { $($name: $h100_across,)* };
+
+            /// For a short K, on any GPU, if rows of both operands begin at multiples of 128 bytes.
+            pub const SHORT: CostModel = CostModel { $($name: $short,)* };
 
             /// Every number with its name.
             pub fn parameters(&mut self) -> Vec<(&'static str, &mut f64)> {
@@ -102,83 +113,85 @@ impl CostModel {
 
 model! {
     /// Factor for the products of a block with one consumer instead of two.
-    single: 1.08, 1.249, 0.95, 1.249;
+    single: 1.08, 1.249, 0.95, 1.249, 1.08;
     /// Factor for blocks with two consumers in a cluster, which wait for each other.
-    clustered: 1.005, 1.125, 1.33, 1.125;
+    clustered: 1.005, 1.125, 1.33, 1.125, 1.005;
     /// The same for blocks with one consumer.
-    clustered_single: 1.05, 1.188, 1.16, 1.188;
+    clustered_single: 1.05, 1.188, 1.16, 1.188, 1.05;
     /// Factor for clusters where sharing saves nothing: enough to rule them out.
-    unshared: 1.3, 1.0, 1.3, 1.0;
+    unshared: 1.3, 1.0, 1.3, 1.0, 1.3;
     /// Cycles that a cluster takes to start together.
-    rendezvous: 250.0, 578.0, 1770.0, 578.0;
+    rendezvous: 250.0, 578.0, 1770.0, 578.0, 250.0;
     /// Cycles of an epilogue before and after its elements: barriers, the way through shared memory.
-    epilogue: 850.0, 1128.0, 672.0, 1128.0;
+    epilogue: 850.0, 1128.0, 672.0, 1128.0, 0.0;
     /// The same for a block with one consumer.
-    epilogue_single: 1100.0, 1663.0, 1386.0, 1663.0;
+    epilogue_single: 1100.0, 1663.0, 1386.0, 1663.0, 400.0;
     /// Cycles of each chunk of an epilogue.
-    chunk: 65.0, 312.6, 207.0, 312.6;
+    chunk: 65.0, 312.6, 207.0, 312.6, 200.0;
     /// The same with direct store.
-    chunk_direct: 180.0, 493.8, 881.0, 493.8;
+    chunk_direct: 180.0, 493.8, 881.0, 493.8, 340.0;
     /// Cycles of each chunk for every bit mask that is written and every reduction. The products that hide the epilogue
     /// lose the same cycles.
-    besides: 30.0, 30.0, 30.0, 30.0;
+    besides: 30.0, 30.0, 30.0, 30.0, 30.0;
     /// The same for every matrix that is read, in chunks that exist because chunks are narrower than 64 columns.
-    part_read: 20.0, 30.0, 30.0, 30.0;
+    part_read: 20.0, 30.0, 30.0, 30.0, 20.0;
     /// The same for every matrix that is written, which is written in parts of lines then.
-    part_written: 57.0, 0.0, 0.0, 0.0;
+    part_written: 57.0, 0.0, 0.0, 0.0, 57.0;
     /// Factor for an epilogue that runs under the products of another tile.
-    under_products: 3.2, 2.5, 2.5, 2.5;
+    under_products: 3.2, 2.5, 2.5, 2.5, 3.2;
     /// Cycles that each chunk of a matrix that is read adds there.
-    read: 100.0, 100.0, 100.0, 100.0;
+    read: 100.0, 100.0, 100.0, 100.0, 100.0;
     /// Cycles until the results of an epilogue have left the buffers of the next epilogue's chunks.
-    handover: 1000.0, 1000.0, 1000.0, 1000.0;
+    handover: 1000.0, 1000.0, 1000.0, 1000.0, 1000.0;
     /// Cycles until the products of a tile run again after an exposed epilogue.
-    restart: 490.0, 0.0, 58.0, 0.0;
+    restart: 490.0, 0.0, 58.0, 0.0, 0.0;
     /// Issue slots of an element beside those of its own values: conversion, store, accumulator.
-    element: 3.0, 20.33, 13.0, 20.33;
+    element: 3.0, 20.33, 13.0, 20.33, 0.0;
     /// The share of the values' own cost that counts with fast math, because special-function instructions run beside
     /// others.
-    fast: 0.3, 1.176, 0.3, 1.176;
+    fast: 0.3, 1.176, 0.3, 1.176, 0.3;
     /// The cost up to which that share applies. Nothing heavier was measured, and heavier epilogues belong on tiles
     /// that leave them registers.
-    fast_limit: 64.0, 64.0, 64.0, 64.0;
+    fast_limit: 64.0, 64.0, 64.0, 64.0, 64.0;
     /// Cycles between the products of one tile and the next for each chunk with a delayed store.
-    delayed_store: 150.0, 603.3, 746.0, 603.3;
+    delayed_store: 150.0, 603.3, 746.0, 603.3, 0.0;
     /// The least cycles of products that can hide a delayed chunk.
-    delayed_block: 1024.0, 1025.0, 1024.0, 1025.0;
+    delayed_block: 1024.0, 1025.0, 1024.0, 1025.0, 1024.0;
     /// Cycles of each block of K beside its products.
-    block: 0.0, 2.437, 0.0, 2.437;
+    block: 0.0, 2.437, 0.0, 2.437, 0.0;
     /// Factor for an epilogue of one consumer, relative to its share of two.
-    alone: 1.4, 1.073, 0.862, 1.073;
+    alone: 1.4, 1.073, 0.862, 1.073, 0.52;
+    /// The share of a ping-pong epilogue after which the next one ends, where products are shorter.
+    paired: 1.0, 1.0, 1.0, 1.0, 0.5;
     /// Cycles of a launch before its first and after its last tile.
-    launch: 4500.0, 1500.0, 4500.0, 1500.0;
+    launch: 4500.0, 1500.0, 4500.0, 1500.0, 4500.0;
     /// Cycles that are added where the next launch's blocks do not fit beside this launch's.
-    launch_behind: 0.0, 1257.0, 0.0, 1257.0;
+    launch_behind: 0.0, 1257.0, 0.0, 1257.0, 0.0;
     /// Bytes a cycle that all multiprocessors together fetch from L2.
-    from_l2: 23000.0, 5445.0, 30710.0, 5445.0;
+    from_l2: 23000.0, 5445.0, 30710.0, 5445.0, 23000.0;
     /// Bytes a cycle from memory, where blocks request the same data more than once.
-    from_memory: 5000.0, 4354.0, 2284.0, 3047.8;
+    from_memory: 5000.0, 4354.0, 2284.0, 3047.8, 5000.0;
     /// The share of that fetching which stays exposed.
-    exposed: 0.0, 0.285, 0.029, 0.285;
+    exposed: 0.0, 0.285, 0.029, 0.285, 0.0;
     /// Bytes a cycle that one multiprocessor takes in.
-    into_shared: 1000000000.0, 65.0, 64.2, 65.0;
+    into_shared: 1000000000.0, 65.0, 64.2, 65.0, 1000000000.0;
     /// Bytes a cycle that all multiprocessors together take in at most, whatever clusters share.
-    delivered: 8500.0, 1000000000.0, 1000000000.0, 1000000000.0;
+    delivered: 8500.0, 1000000000.0, 1000000000.0, 1000000000.0, 8500.0;
     /// Factor for clusters along M, if K is contiguous in both operands.
-    clustered_m: 1.0, 0.8914, 1.0, 0.8914;
+    clustered_m: 1.0, 0.8914, 1.0, 0.8914, 1.13;
     /// The same for clusters along N.
-    clustered_n: 1.0, 0.8523, 1.0, 0.8523;
+    clustered_n: 1.0, 0.8523, 1.0, 0.8523, 1.13;
     /// The same for clusters along M in the other layouts.
-    clustered_m_other: 1.0, 0.72, 1.0, 0.72;
+    clustered_m_other: 1.0, 0.72, 1.0, 0.72, 1.13;
     /// The same for clusters along N in the other layouts.
-    clustered_n_other: 1.0, 0.826, 1.0, 0.826;
+    clustered_n_other: 1.0, 0.826, 1.0, 0.826, 1.13;
     /// The cycles from which a launch is long enough to run into the device's power limit, where such launches follow
     /// each other.
-    powered: 200000.0, 635700.0, 123000.0, 635700.0;
+    powered: 200000.0, 635700.0, 123000.0, 635700.0, 200000.0;
     /// The relative cost of that limit for each element that a multiply-add reads from L2.
-    read_from_l2: 3.0, 29.6, 16.0, 29.6;
+    read_from_l2: 3.0, 29.6, 16.0, 29.6, 3.0;
     /// The same for each element that it writes to shared memory.
-    written_to_shared: 5.0, 0.0, 0.52, 0.0;
+    written_to_shared: 5.0, 0.0, 0.52, 0.0, 5.0;
 }
 
 /// Bytes of K that a multiprocessor's tensor cores multiply and add in a cycle: 1024 elements of tf32, 2048 of 16 bits,
@@ -189,6 +202,9 @@ const MULTIPLY_ADDS: f64 = 4096.0;
 const PROMOTED: f64 = 1.04;
 const PROMOTION: f64 = 190.0;
 const MOST_PROMOTED: usize = 96;
+
+/// Cycles of a block beyond K, which a delayed store adds for each of its chunks that K has no block for.
+const EMPTY_BLOCK: f64 = 1000.0;
 
 /// Bytes a cycle that one multiprocessor takes in of a convolution's images, through im2col maps, and of its filters
 /// (`docs/measurements/0047-convolutions.md`).
@@ -226,8 +242,16 @@ impl<'r> CostInputs<'r> {
         CostInputs { operation, program, argument_runs, shape, gpu, fast_math, rows_begin_at_lines, promotes }
     }
 
+    /// Whether K is short and rows begin at cache lines.
+    pub fn is_short_at_lines(&self) -> bool {
+        is_short(self.operation, self.shape) && self.rows_begin_at_lines == [true; 2]
+    }
+
     /// The model that is for them.
     pub fn model(&self) -> &'static CostModel {
+        if self.is_short_at_lines() {
+            return &CostModel::SHORT;
+        }
         CostModel::of(self.gpu.model, self.rows_begin_at_lines == [true; 2])
     }
 }
@@ -318,6 +342,14 @@ pub(in crate::plan) const fn takes_turns(tile: &Tile) -> bool {
     matches!(tile.shape, TileShape::Sm90a { schedule: Schedule::PingPong, .. })
 }
 
+/// Bytes of K up to which it is short.
+const SHORT: usize = 384;
+
+/// Whether a product has so short a K that its tiles are little but their epilogues.
+pub(in crate::plan) fn is_short(operation: Operation, shape: Shape) -> bool {
+    operation.patches().is_none() && shape.k * operation.multiplied().size() <= SHORT
+}
+
 /// The most tiles of 128 x 128, and the least K, for which a product is planned both ways. Both ways were not measured with
 /// narrow outputs, nor with a shorter K, where epilogues decide (`docs/measurements/0067-both-ways-round.md`).
 const FEW_TILES: usize = 1024;
@@ -333,7 +365,7 @@ pub(in crate::plan) fn has_few_waves(operation: Operation, shape: Shape) -> bool
 
 /// Estimated cycles.
 pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>, model: &CostModel) -> f64 {
-    let TileShape::Sm90a { schedule, cluster: [cluster_m, cluster_n], .. } = tile.shape else { return f64::INFINITY };
+    let TileShape::Sm90a { bk, schedule, cluster: [cluster_m, cluster_n], .. } = tile.shape else { return f64::INFINITY };
     let Some(Cycles { terms, product, epilogue, besides, values, chunks, delayed_store, .. }) = of_tile(tile, inputs, model)
     else {
         return f64::INFINITY;
@@ -343,14 +375,18 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>, model: &Co
     let (clustered, clusters) = (cluster_m * cluster_n, whole.count(shape) as f64);
     let (blocks, multiprocessors) = (clusters * clustered as f64, inputs.gpu.multiprocessors);
     let waves = (clusters / (multiprocessors / clustered).max(1) as f64).ceil();
-    let area = (tile.bm * tile.bn) as f64;
+    let (area, blocks_of_k) = ((tile.bm * tile.bn) as f64, (terms / bk as f64).ceil());
     let compute = match schedule {
         // Only the cost of an element and the end of the last epilogue are exposed.
         Schedule::Cooperative if delayed_store => {
-            waves * (product.max(model.delayed_block * chunks) + model.delayed_store * chunks + values) + epilogue
+            let empty = EMPTY_BLOCK * (chunks - blocks_of_k).max(0.0);
+            waves * (product.max(model.delayed_block * chunks) + empty + model.delayed_store * chunks + values) + epilogue
         }
         // An epilogue runs under the next product. Only the last one is exposed.
-        Schedule::PingPong => waves * (product + besides).max(model.alone * epilogue) + model.alone * epilogue,
+        Schedule::PingPong => {
+            let alone = model.alone * epilogue;
+            waves * (product + besides).max(model.paired * alone) + alone
+        }
         Schedule::Cooperative => waves * (product + epilogue + model.restart),
     };
     let narrow = shape.m.min(shape.n) <= NARROW;

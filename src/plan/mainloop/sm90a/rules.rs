@@ -157,7 +157,7 @@ impl Rules for Sm90a {
             (_, true) => few_tiles::tiles(&CostInputs::of(request)),
             _ => Vec::new(),
         };
-        let others = cost::tiles(size).filter(|tile| !made.contains(tile));
+        let others = cost::tiles(size, CostInputs::of(request).is_short_at_lines()).filter(|tile| !made.contains(tile));
         made.iter().copied().chain(others).map(|tile| Tried { tile, obstacle: None, time: None }).collect()
     }
 
@@ -407,7 +407,8 @@ impl Rules for Sm90a {
         }
         let is_wide = |operand: Operand| !operand.axes.is_matrix() || operand.dtype.size() > 1;
         let all_wide = || epilogue.arguments().iter().filter_map(|argument| argument.role.operand()).all(is_wide);
-        (cost::has_few_waves(operation, shape) && all_wide()).then_some(0.98)
+        let pays = cost::has_few_waves(operation, shape) || cost::is_short(operation, shape);
+        (pays && all_wide()).then_some(0.98)
     }
 
     fn reads_of_rows(&self, _: &Tile, _: usize) -> String {
