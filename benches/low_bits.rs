@@ -149,7 +149,7 @@ impl Options {
             only: value("--only").cloned().unwrap_or_default(),
             tiles: value("--tiles").map_or(Ok(0), |tiles| tiles.parse())?,
             rounds: support::rounds(args, ROUNDS),
-            mainloop: value("--mainloop").map(|name| mainloop(&name)).transpose()?,
+            mainloop: value("--mainloop").map(|name| mainloop(name)).transpose()?,
         })
     }
 }
