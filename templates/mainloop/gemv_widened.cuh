@@ -1,8 +1,8 @@
 // ---- mainloop: GEMV of weights with eight or four bits beside a few rows of 16-bit activations ----
 //
 // A block owns BM rows, which are all rows, and BN columns. Its warps, and those of the other blocks of its cluster, share the K
-// axis in steps of SPAN. Weights go from global memory to registers, are widened there, and are the first operand of mma.sync:
-// sixteen columns of B are its rows, and eight rows of A its columns. Which elements of K share an instruction does not matter,
+// axis in steps of SPAN. Weights are widened in registers, and are the first operand of mma.sync: sixteen columns of B are its
+// rows, and eight rows of A its columns. Which elements of K share an instruction does not matter,
 // as long as both operands agree. So a lane loads consecutive ones, and a step lies inside one block of scales: the sums of a
 // step are scaled, not the weights, which stay exact.
 //
@@ -58,7 +58,7 @@ template <int ALIGN, int BYTES> DEVICE void load_bytes(u32* to, const u8* from, 
 
 using Piece = Raw<u32, WORDS>;
 
-// Copies a lane's piece of a line into the ring, by which it goes past registers where bytes lie at words.
+// Copies a lane's piece of a line into the ring: without registers if lines begin at words.
 DEVICE void copy_piece(unsigned char* to, const u8* from, int left) {
     constexpr int WIDTH = B_ALIGN < PIECE ? B_ALIGN : PIECE;
     if constexpr (WIDTH >= 4) {
