@@ -407,7 +407,8 @@ impl Rules for Sm90a {
         }
         let is_wide = |operand: Operand| !operand.axes.is_matrix() || operand.dtype.size() > 1;
         let all_wide = || epilogue.arguments().iter().filter_map(|argument| argument.role.operand()).all(is_wide);
-        let pays = cost::has_few_waves(operation, shape) || cost::is_short(operation, shape);
+        let is_short = cost::is_short(operation, shape) && operation.layout() == Some(Layout::TN);
+        let pays = cost::has_few_waves(operation, shape) || is_short;
         (pays && all_wide()).then_some(0.98)
     }
 
