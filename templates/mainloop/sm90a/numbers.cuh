@@ -2,8 +2,8 @@
 // Words of four bytes arrive by cp.async. The first one has the first row's number, which may begin inside of it.
 template <class T> struct RowNumbers {
     static constexpr int SIZE = sizeof(T), WORDS = (BM * SIZE + 3) / 4 + (SIZE < 4), BYTES = (WORDS * 4 + 15) / 16 * 16;
-    // A lane of the producer's warp fetches every 32nd word. Numbers of rows that do not exist become zero. Memory may end behind
-    // the last row, inside of a word, of which only so many bytes are read; behind the last block of K there are no rows.
+    // A lane of the producer's warp fetches every 32nd word. Numbers of rows that do not exist become zero. Memory may end
+    // inside of a word, behind the last row. A copy reads only the bytes ahead of that end, and none behind the last block of K.
     static DEVICE void fetch(u32 to, const T* from, int rows, int lane) {
         const int within = int(u64(from)) & 3, bytes = rows > 0 ? rows * SIZE + within : 0;
         const u8* const begin = reinterpret_cast<const u8*>(from) - within;
