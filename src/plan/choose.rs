@@ -7,7 +7,9 @@
 
 use crate::check::Checked;
 use crate::plan::choice::Choice;
+use crate::plan::epilogue::bytes;
 use crate::plan::launch::raster;
+use crate::plan::launch::repack::MEMORY;
 use crate::plan::mainloop::rules::{Asked, Tried};
 use crate::plan::request::{PlanRequest, TileRequest};
 use crate::plan::{Considered, Mainloop, Parts, Reason, Tile, rows};
@@ -44,7 +46,19 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest<'_>, choice: &mut
     let time = rules.nanoseconds(request.operation.dtype()).map(|unit| (least * unit) as u64);
     let whole = request.program.stages.is_empty();
     let rastered = estimates.iter().map(|(tile, _)| (*tile, raster::group(tile, request))).collect();
-    choice.choose(rastered, time.filter(|_| request.preferences.tile.is_none()), time.filter(|_| whole));
+    let nanoseconds = time.filter(|_| request.preferences.tile.is_none()).map(|time| time.max(moved(request)));
+    choice.choose(rastered, nanoseconds, time.filter(|_| whole));
+}
+
+/// Nanoseconds in which memory moves what a launch reads and writes, each byte once. Estimates of tiles leave it out, since it is
+/// the same for all of them.
+fn moved(request: &TileRequest<'_>) -> u64 {
+    let TileRequest { operation, program, shape, .. } = *request;
+    // Entries of a batch may share an operand, and a convolution reads its images several times.
+    let is_plain = operation.multiplies() && operation.patches().is_none() && shape.batch == 1;
+    let operands = operation.dtypes().map(|dtype| dtype.bytes(shape.k));
+    let read = if is_plain { operands[0].saturating_mul(shape.m).saturating_add(operands[1].saturating_mul(shape.n)) } else { 0 };
+    (read.saturating_add(bytes::of_matrices(program, shape)) as f64 / MEMORY) as u64
 }
 
 /// The shortest estimate of all candidates, in nanoseconds, whether or not they fit: no tile that fits takes less.

@@ -50,7 +50,7 @@ pub use mainloop::patches::PatchField;
 #[cfg(feature = "cuda")]
 pub(crate) use mainloop::patches::corners;
 pub(crate) use mainloop::pool::constants as pool_constants;
-pub use mainloop::sm90a::cost::CostModel;
+pub use mainloop::sm90a::cost_model::CostModel;
 pub use mainloop::sm90a::l2::{Priorities, Priority};
 pub(crate) use mainloop::sm90a::operand_maps::passes_registers;
 pub use mainloop::sm90a::smem::{Extent, SharedLayout, SharedRegion};

@@ -13,7 +13,7 @@ use crate::args::{Slot, slots};
 use crate::check::{Checked, check};
 use crate::ir::graph::{Graph, Node};
 use crate::ir::{Operand, Order, Sink, SinkKind};
-use crate::plan::launch::repack::{BANDWIDTH, LAUNCH};
+use crate::plan::launch::repack::{BANDWIDTH, LAUNCH, MEMORY};
 use crate::plan::mainloop::patches;
 use crate::plan::request::PlanRequest;
 use crate::plan::transposed::lies_in_columns;
@@ -30,8 +30,6 @@ const LINES: usize = 128;
 const LEAST_TERMS: usize = 256;
 /// The longest time that is worth a split, as a share of the time in one piece.
 pub(super) const WORTHWHILE: f64 = 0.85;
-/// Bytes of A and B that memory delivers in a nanosecond: what `gemv` reaches on an H200.
-const MEMORY: f64 = 4.35e3;
 /// Bytes a nanosecond that one multiprocessor takes in, however few of them work, and that all of them take in
 /// together: tiles of `sm90a` on an H200.
 const TAKEN_IN: f64 = 150.0;

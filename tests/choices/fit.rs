@@ -6,16 +6,11 @@ use postlude::target::{Gpu, GpuModel};
 use std::path::Path;
 
 /// Shapes of a short K at the end of the H200's survey. They count at lines only: across lines no fit is for them.
-const SHORT_K: usize = 20;
+const SHORT_K: usize = 61;
 
-/// What was measured on a GPU, of operands whose rows begin at lines or do not. Every third shape is held back: no fit has
-/// seen it.
-fn measured(model: GpuModel, at_lines: bool) -> (Vec<Measured>, Vec<Measured>) {
-    measured_by(model, at_lines, CostModel::of(model, at_lines))
-}
-
-/// Those of them whose tiles the planner estimates by a model.
-fn measured_by(model: GpuModel, at_lines: bool, by: &CostModel) -> (Vec<Measured>, Vec<Measured>) {
+/// What was measured on a GPU, of operands whose rows begin at lines or do not, if the planner estimates their tiles by a model.
+/// Every third shape is held back: no fit has seen it.
+fn measured(model: GpuModel, at_lines: bool, by: &CostModel) -> (Vec<Measured>, Vec<Measured>) {
     let mut all = survey(model);
     if model == GpuModel::H200 && !at_lines {
         all.truncate(all.len() - SHORT_K);
@@ -79,19 +74,17 @@ fn shares_of(near: &[f64]) -> [f64; 3] {
 /// Shares that the models have reached on shapes that they were not fitted to. A change to an estimate must not lose them.
 #[test]
 fn chosen_tiles_are_near_the_best() {
-    for (gpu, at_lines, shapes, least) in [
-        (GpuModel::H200, true, 50, [0.84, 0.92, 0.982]),
-        (GpuModel::H200, false, 60, [0.54, 0.78, 0.95]),
-        (GpuModel::H100, true, 50, [0.66, 0.85, 0.966]),
-        (GpuModel::H100, false, 50, [0.50, 0.70, 0.94]),
+    for (gpu, at_lines, model, shapes, least) in [
+        (GpuModel::H200, true, &CostModel::H200, 40, [0.84, 0.91, 0.982]),
+        (GpuModel::H200, false, &CostModel::H200_ACROSS_LINES, 60, [0.54, 0.78, 0.95]),
+        (GpuModel::H200, true, &CostModel::SHORT, 20, [0.41, 0.87, 0.958]),
+        (GpuModel::H100, true, &CostModel::H100, 30, [0.66, 0.85, 0.966]),
+        (GpuModel::H100, false, &CostModel::H100_ACROSS_LINES, 50, [0.50, 0.70, 0.94]),
     ] {
-        // A short K at lines has a model of its own.
-        let models = [CostModel::of(gpu, at_lines), &CostModel::SHORT];
-        let near_by = |model| measured_by(gpu, at_lines, model).1.into_iter().map(move |shape| nearness(&shape, model));
-        let near: Vec<f64> = models.into_iter().flat_map(near_by).collect();
-        assert!(near.len() > shapes, "{} shapes are left", near.len());
-        let reached = shares_of(&near);
-        println!("{gpu:?}, at lines: {at_lines}: {reached:.4?}");
+        let (_, held) = measured(gpu, at_lines, model);
+        let reached = summary(&held, model);
+        println!("{gpu:?}, at lines: {at_lines}, {} shapes: {reached:.4?}", held.len());
+        assert!(held.len() >= shapes, "{} shapes are left", held.len());
         assert!(reached.iter().zip(least).all(|(reached, least)| *reached >= least), "{gpu:?}, {at_lines}: {reached:.4?}");
     }
 }
@@ -120,16 +113,16 @@ fn chosen_tiles_of_few_rows_are_near_the_best() {
 fn chosen_tiles_of_a_short_k_are_near_the_best() {
     let all = read("short_k", GpuModel::H200);
     assert!(all.len() >= 25, "{} shapes are left", all.len());
-    reach("short K", &all, [0.64, 0.82, 0.966]);
+    reach("short K", &all, [0.62, 0.85, 0.966]);
 }
 
 /// The same of a short K at cache lines, which has numbers of its own. They were fitted to most of these shapes.
 #[test]
 fn chosen_tiles_of_a_short_k_at_lines_are_near_the_best() {
-    let is_short = |shape: &Measured| shape.shape.k <= 192 && begins_at_lines(shape);
+    let is_short = |shape: &Measured| shape.shape.k <= 256 && begins_at_lines(shape);
     let all: Vec<Measured> = survey(GpuModel::H200).into_iter().filter(is_short).collect();
-    assert!(all.len() >= 15, "{} shapes are left", all.len());
-    reach("short K at lines", &all, [0.73, 0.93, 0.975]);
+    assert!(all.len() >= 65, "{} shapes are left", all.len());
+    reach("short K at lines", &all, [0.57, 0.92, 0.969]);
 }
 
 /// Asserts the shares that the planner's own choice reaches. Candidates come by their estimates. Those that were not measured are
@@ -149,12 +142,17 @@ fn reach(what: &str, shapes: &[Measured], least: [f64; 3]) {
     assert!(reached.iter().zip(least).all(|(reached, least)| *reached >= least), "{what}: {reached:.4?}");
 }
 
+/// Estimated cycles of a microsecond, as the planner takes them.
+const CYCLES: f64 = 1400.0;
+
 /// What a model would lose on a shape if it chose among the tiles by chance, the likelier the less it estimates them to
 /// take: a smooth stand-in for [`nearness`].
 fn loss(shapes: &[Measured], model: &CostModel) -> f64 {
     const SHARPNESS: f64 = 30.0;
     /// How much the estimates themselves count beside the choice.
     const SHAPE: f64 = 0.02;
+    /// How much their size counts.
+    const SIZE: f64 = 0.02;
     let of = |shape: &Measured| {
         let logs: Vec<f64> = shape.tiles.iter().map(|tile| shape.cycles(tile, model).ln()).collect();
         let least = logs.iter().copied().fold(f64::INFINITY, f64::min);
@@ -165,7 +163,9 @@ fn loss(shapes: &[Measured], model: &CostModel) -> f64 {
         let expected: f64 = weights.iter().zip(&lost).map(|(weight, lost)| weight / sum * lost).sum();
         let offset = logs.iter().zip(&lost).map(|(log, lost)| log - lost).sum::<f64>() / count;
         let error: f64 = logs.iter().zip(&lost).map(|(log, lost)| (log - lost - offset).abs()).sum::<f64>() / count;
-        expected + SHAPE * error
+        // `lost` is microseconds over the least ones, as logarithms.
+        let size = (offset - best - CYCLES.ln()).abs();
+        expected + SHAPE * error + SIZE * size
     };
     shapes.iter().map(of).sum::<f64>() / shapes.len() as f64
 }
@@ -223,16 +223,21 @@ fn search(shapes: &[Measured], mut model: CostModel, steps: usize, seed: u64) ->
 #[ignore = "takes minutes; `cargo xtask fit-tiles` runs it"]
 fn fit() {
     let word = std::env::var("POSTLUDE_FIT_TILES").unwrap_or_else(|_| "h200".into());
-    let (word, at_lines) = word.strip_suffix("+across").map_or((word.as_str(), true), |word| (word, false));
+    let (word, of) = word.split_once('+').unwrap_or((word.as_str(), "lines"));
     let gpu = GpuModel::ALL.into_iter().find(|model| model.name() == word).expect("a model");
-    let (fitted, held) = measured(gpu, at_lines);
+    let start = match of {
+        "lines" => *CostModel::of(gpu, true),
+        "across" => *CostModel::of(gpu, false),
+        "short" => CostModel::SHORT,
+        other => panic!("`lines`, `across` or `short`, not `{other}`"),
+    };
+    let (fitted, held) = measured(gpu, of != "across", &start);
     let words = |[within_3, within_8, mean]: [f64; 3]| {
         format!("{:.1} % within 3 %, {:.1} % within 8 %, mean {mean:.4}", 100.0 * within_3, 100.0 * within_8)
     };
     let tell = |what: &str, model: &CostModel| {
         println!("{what}: fitted: {}; held back: {}", words(summary(&fitted, model)), words(summary(&held, model)));
     };
-    let start = *CostModel::of(gpu, at_lines);
     tell("before", &start);
     let steps = std::env::var("POSTLUDE_FIT_STEPS").ok().and_then(|steps| steps.parse().ok()).unwrap_or(4000);
     let found = std::thread::scope(|scope| {

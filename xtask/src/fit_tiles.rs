@@ -3,8 +3,8 @@
 use crate::error::{Error, Result};
 use crate::project::{Project, call};
 
-/// The models: of a GPU, and whether rows of the operands begin at lines of the level-2 cache.
-const MODELS: [&str; 4] = ["h200", "h200+across", "h100", "h100+across"];
+/// The models: of a GPU, and of operands whose rows do not begin at lines of the level-2 cache, or of a short K.
+const MODELS: [&str; 5] = ["h200", "h200+across", "h200+short", "h100", "h100+across"];
 
 pub fn run(project: &Project, args: &[String]) -> Result {
     let (model, steps) = match args {
@@ -15,7 +15,7 @@ pub fn run(project: &Project, args: &[String]) -> Result {
     if !MODELS.contains(&model.as_str()) {
         return Err(Error::new(format!("there is no model `{model}`: there are {}", MODELS.join(", "))));
     }
-    let file = format!("tests/choices/tiles_{}.csv", model.trim_end_matches("+across"));
+    let file = format!("tests/choices/tiles_{}.csv", model.split('+').next().unwrap_or(model));
     if !project.root.join(&file).is_file() {
         return Err(Error::new(format!(
             "there is no {file}: run `cargo bench --bench gemm -- --group survey --csv {file}` on such a GPU first"

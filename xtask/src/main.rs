@@ -68,8 +68,8 @@ Usage: cargo xtask COMMAND
           --fresh        forget the records of before
   fit-tiles MODEL [--steps N]
         Fit the cost model of Hopper's tiles to tests/choices/tiles_*.csv. Print its numbers, and how near the choice is
-        to the best tile. MODEL is h200 or h200+across (of rows that do not begin at lines). The survey of the
-        benchmark writes such files.
+        to the best tile. MODEL is h200, h200+across (of rows that do not begin at lines) or h200+short (of a short
+        K). The survey of the benchmark writes such files.
   fuzz [--minutes N] [TEXT]
         Repeat the tests with random input, new input every time, for so long each (10), under a limit on their memory.
         TEXT selects one: entry, json, text, network or onnx.

@@ -1,5 +1,6 @@
 //! The epilogue of a plan: its values, placed in phases, its reductions, and the sums of operands beside it.
 
+pub(super) mod bytes;
 pub(super) mod fixup;
 mod label;
 pub(super) mod operand_sums;

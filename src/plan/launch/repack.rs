@@ -133,3 +133,5 @@ impl Repack {
 pub(in crate::plan) const LAUNCH: f64 = 3e-6;
 /// Bytes that the copying kernel reads and writes in a second.
 pub(in crate::plan) const BANDWIDTH: f64 = 3.9e12;
+/// Bytes that memory delivers in a nanosecond at most: what `gemv` reaches on an H200.
+pub(in crate::plan) const MEMORY: f64 = 4.35e3;

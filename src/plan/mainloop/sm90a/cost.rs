@@ -1,23 +1,17 @@
 //! The choice among Hopper's tiles: the list of tiles, and the estimated time of each.
 //!
 //! The estimate counts clock cycles. For launches that heat the device it adds the cost in clock speed. Its form is
-//! that of the kernel. Each GPU has two sets of numbers. The first is for operands whose rows begin at cache lines. An
-//! H200's was fitted to every tile on 26 shapes, most of them powers of two, in short and in long slices, and its
-//! epilogues to a survey later. An H100's was fitted to a survey. The second was fitted to a survey of arbitrary shapes
-//! on an H200, most of whose rows begin anywhere; an H100 differs in the bandwidth of its memory. A short K at
-//! cache lines has a set of its own for both GPUs, fitted to a survey on an H200
-//! (`docs/measurements/0094-short-k-tiles.md`). `tests/choices/fit.rs`
-//! compares all with the surveys of both GPUs (`docs/measurements/0042-survey-of-tiles.md`,
-//! `docs/measurements/0064-few-tiles.md`, `docs/measurements/0083-parts-of-lines.md`).
+//! that of the kernel, and its numbers are in `cost_model.rs`.
 
+use crate::plan::epilogue::bytes;
 use crate::plan::epilogue::program::{Phase, Program};
 use crate::plan::mainloop::patches;
-use crate::plan::mainloop::sm90a::staging::{chunk_columns, delays_store, is_direct_store};
+use crate::plan::mainloop::sm90a::smem::{RING, stage_bytes};
+use crate::plan::mainloop::sm90a::staging::{CHUNK_ROWS, chunk_columns, delays_store, is_direct_store};
 use crate::plan::request::TileRequest;
-use crate::plan::{ArgumentRuns, Schedule, Tile, TileShape};
+use crate::plan::{ArgumentRuns, CostModel, Schedule, Tile, TileShape};
 use crate::problem::{Layout, Operation, Shape};
-use crate::target::{Gpu, GpuModel};
-use serde::Serialize;
+use crate::target::Gpu;
 
 /// The tiles, each with the most stages that may fit. Tiles of at least 64 columns are also tried in clusters 2x1.
 /// Those of 64 columns are also tried in clusters 1x2, which fetch the larger operand of a narrow output once.
@@ -54,144 +48,35 @@ static NARROW_TILES: [Tile; 2] = [Tile::single(64, 16, 10), Tile::single(64, 8, 
 static SHORT_TILES: [Tile; 4] =
     [Tile::ping_pong(64, 128, 6), Tile::ping_pong(64, 192, 6), Tile::ping_pong(128, 64, 6), Tile::ping_pong(192, 64, 6)];
 
-/// Every tile that may be chosen for operands with elements of this size.
-pub(in crate::plan) fn tiles(size: usize, short: bool) -> impl Iterator<Item = Tile> {
-    let small = if short { &SHORT_TILES[..] } else { &[] };
+/// Bytes of a ring of stages for a short K. It needs few stages, and the chunks of the epilogue's matrices gain from the room
+/// (`docs/measurements/0095-shallow-rings.md`).
+const SHORT_RING: usize = 128 << 10;
+
+/// The tile with few stages if K is short: as many as fit into such a ring, or as K has blocks.
+fn shallow(tile: Tile, inputs: &CostInputs<'_>) -> Tile {
+    let TileShape::Sm90a { bk, stages, consumers, schedule, cluster, splits_k } = tile.shape else { return tile };
+    if !inputs.is_short_at_lines() {
+        return tile;
+    }
+    let enough = (SHORT_RING / stage_bytes(&tile, inputs.operation, bk)).max(inputs.shape.k.div_ceil(bk)).max(2);
+    let shape = TileShape::Sm90a { bk, stages: stages.min(enough), consumers, schedule, cluster, splits_k };
+    Tile { shape, ..tile }
+}
+
+/// Every tile that may be chosen.
+pub(in crate::plan) fn tiles(inputs: CostInputs<'_>) -> impl Iterator<Item = Tile> {
+    let size = inputs.operation.multiplied().size();
+    let small = if inputs.is_short_at_lines() { &SHORT_TILES[..] } else { &[] };
     let pairs = TILES.iter().filter(|tile| tile.bn >= 64).map(|tile| tile.clustered(2, 1));
     let across = TILES.iter().filter(|tile| tile.bn == 64).map(|tile| tile.clustered(1, 2));
-    TILES.iter().chain(&NARROW_TILES).chain(small).copied().chain(pairs).chain(across).map(move |tile| tile.of_elements(size))
-}
-
-/// Declares the models: a field for each number, with its value for an H200 and operands whose rows begin at cache lines,
-/// for others there, and for both on an H100; and a list of all fields by name.
-macro_rules! model {
-    ($($(#[$doc:meta])* $name:ident:
-       $h200:literal, $h200_across:literal, $h100:literal, $h100_across:literal, $short:literal;)*) => {
-        /// The cost of Hopper's tiles: the numbers of the estimate, most of them in clock cycles.
-        ///
-        /// The form of the estimate is that of the kernel. `cargo xtask fit-tiles` fits the numbers to measured tiles.
-        #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-        pub struct CostModel {
-            $($(#[$doc])* pub $name: f64,)*
-        }
-
-        impl CostModel {
-            /// For an H200, if rows of both operands begin at multiples of 128 bytes: lines of the L2 cache.
-            pub const H200: CostModel = CostModel { $($name: $h200,)* };
-
-            /// For an H200, if they do not. Fetching then costs more, and more of it is exposed.
-            pub const H200_ACROSS_LINES: CostModel = CostModel { $($name: $h200_across,)* };
-
-            /// For an H100, if rows of both operands begin at multiples of 128 bytes.
-            pub const H100: CostModel = CostModel { $($name: $h100,)* };
-
-            /// For an H100, if they do not.
-            pub const H100_ACROSS_LINES: CostModel = CostModel { $($name: $h100_across,)* };
-
-            /// For a short K, on any GPU, if rows of both operands begin at multiples of 128 bytes.
-            pub const SHORT: CostModel = CostModel { $($name: $short,)* };
-
-            /// Every number with its name.
-            pub fn parameters(&mut self) -> Vec<(&'static str, &mut f64)> {
-                vec![$((stringify!($name), &mut self.$name),)*]
-            }
-        }
-    };
-}
-
-impl CostModel {
-    /// The model for a GPU, and for whether rows of both operands begin at cache lines.
-    pub const fn of(model: GpuModel, rows_begin_at_lines: bool) -> &'static CostModel {
-        match (model, rows_begin_at_lines) {
-            (GpuModel::H200, true) => &CostModel::H200,
-            (GpuModel::H200, false) => &CostModel::H200_ACROSS_LINES,
-            (GpuModel::H100, true) => &CostModel::H100,
-            (GpuModel::H100, false) => &CostModel::H100_ACROSS_LINES,
-        }
-    }
-}
-
-model! {
-    /// Factor for the products of a block with one consumer instead of two.
-    single: 1.08, 1.249, 0.95, 1.249, 1.08;
-    /// Factor for blocks with two consumers in a cluster, which wait for each other.
-    clustered: 1.005, 1.125, 1.33, 1.125, 1.005;
-    /// The same for blocks with one consumer.
-    clustered_single: 1.05, 1.188, 1.16, 1.188, 1.05;
-    /// Factor for clusters where sharing saves nothing: enough to rule them out.
-    unshared: 1.3, 1.0, 1.3, 1.0, 1.3;
-    /// Cycles that a cluster takes to start together.
-    rendezvous: 250.0, 578.0, 1770.0, 578.0, 250.0;
-    /// Cycles of an epilogue before and after its elements: barriers, the way through shared memory.
-    epilogue: 850.0, 1128.0, 672.0, 1128.0, 0.0;
-    /// The same for a block with one consumer.
-    epilogue_single: 1100.0, 1663.0, 1386.0, 1663.0, 400.0;
-    /// Cycles of each chunk of an epilogue.
-    chunk: 65.0, 312.6, 207.0, 312.6, 200.0;
-    /// The same with direct store.
-    chunk_direct: 180.0, 493.8, 881.0, 493.8, 340.0;
-    /// Cycles of each chunk for every bit mask that is written and every reduction. The products that hide the epilogue
-    /// lose the same cycles.
-    besides: 30.0, 30.0, 30.0, 30.0, 30.0;
-    /// The same for every matrix that is read, in chunks that exist because chunks are narrower than 64 columns.
-    part_read: 20.0, 30.0, 30.0, 30.0, 20.0;
-    /// The same for every matrix that is written, which is written in parts of lines then.
-    part_written: 57.0, 0.0, 0.0, 0.0, 57.0;
-    /// Factor for an epilogue that runs under the products of another tile.
-    under_products: 3.2, 2.5, 2.5, 2.5, 3.2;
-    /// Cycles that each chunk of a matrix that is read adds there.
-    read: 100.0, 100.0, 100.0, 100.0, 100.0;
-    /// Cycles until the results of an epilogue have left the buffers of the next epilogue's chunks.
-    handover: 1000.0, 1000.0, 1000.0, 1000.0, 1000.0;
-    /// Cycles until the products of a tile run again after an exposed epilogue.
-    restart: 490.0, 0.0, 58.0, 0.0, 0.0;
-    /// Issue slots of an element beside those of its own values: conversion, store, accumulator.
-    element: 3.0, 20.33, 13.0, 20.33, 0.0;
-    /// The share of the values' own cost that counts with fast math, because special-function instructions run beside
-    /// others.
-    fast: 0.3, 1.176, 0.3, 1.176, 0.3;
-    /// The cost up to which that share applies. Nothing heavier was measured, and heavier epilogues belong on tiles
-    /// that leave them registers.
-    fast_limit: 64.0, 64.0, 64.0, 64.0, 64.0;
-    /// Cycles between the products of one tile and the next for each chunk with a delayed store.
-    delayed_store: 150.0, 603.3, 746.0, 603.3, 0.0;
-    /// The least cycles of products that can hide a delayed chunk.
-    delayed_block: 1024.0, 1025.0, 1024.0, 1025.0, 1024.0;
-    /// Cycles of each block of K beside its products.
-    block: 0.0, 2.437, 0.0, 2.437, 0.0;
-    /// Factor for an epilogue of one consumer, relative to its share of two.
-    alone: 1.4, 1.073, 0.862, 1.073, 0.52;
-    /// The share of a ping-pong epilogue after which the next one ends, where products are shorter.
-    paired: 1.0, 1.0, 1.0, 1.0, 0.5;
-    /// Cycles of a launch before its first and after its last tile.
-    launch: 4500.0, 1500.0, 4500.0, 1500.0, 4500.0;
-    /// Cycles that are added where the next launch's blocks do not fit beside this launch's.
-    launch_behind: 0.0, 1257.0, 0.0, 1257.0, 0.0;
-    /// Bytes a cycle that all multiprocessors together fetch from L2.
-    from_l2: 23000.0, 5445.0, 30710.0, 5445.0, 23000.0;
-    /// Bytes a cycle from memory, where blocks request the same data more than once.
-    from_memory: 5000.0, 4354.0, 2284.0, 3047.8, 5000.0;
-    /// The share of that fetching which stays exposed.
-    exposed: 0.0, 0.285, 0.029, 0.285, 0.0;
-    /// Bytes a cycle that one multiprocessor takes in.
-    into_shared: 1000000000.0, 65.0, 64.2, 65.0, 1000000000.0;
-    /// Bytes a cycle that all multiprocessors together take in at most, whatever clusters share.
-    delivered: 8500.0, 1000000000.0, 1000000000.0, 1000000000.0, 8500.0;
-    /// Factor for clusters along M, if K is contiguous in both operands.
-    clustered_m: 1.0, 0.8914, 1.0, 0.8914, 1.13;
-    /// The same for clusters along N.
-    clustered_n: 1.0, 0.8523, 1.0, 0.8523, 1.13;
-    /// The same for clusters along M in the other layouts.
-    clustered_m_other: 1.0, 0.72, 1.0, 0.72, 1.13;
-    /// The same for clusters along N in the other layouts.
-    clustered_n_other: 1.0, 0.826, 1.0, 0.826, 1.13;
-    /// The cycles from which a launch is long enough to run into the device's power limit, where such launches follow
-    /// each other.
-    powered: 200000.0, 635700.0, 123000.0, 635700.0, 200000.0;
-    /// The relative cost of that limit for each element that a multiply-add reads from L2.
-    read_from_l2: 3.0, 29.6, 16.0, 29.6, 3.0;
-    /// The same for each element that it writes to shared memory.
-    written_to_shared: 5.0, 0.0, 0.52, 0.0, 5.0;
+    TILES
+        .iter()
+        .chain(&NARROW_TILES)
+        .chain(small)
+        .copied()
+        .chain(pairs)
+        .chain(across)
+        .map(move |tile| shallow(tile.of_elements(size), &inputs))
 }
 
 /// Bytes of K that a multiprocessor's tensor cores multiply and add in a cycle: 1024 elements of tf32, 2048 of 16 bits,
@@ -268,6 +153,9 @@ pub(in crate::plan) fn lacks_room(tile: &Tile, promotes: bool) -> Option<String>
     })
 }
 
+/// The accumulators of a thread beyond which they take most registers.
+const CROWDED: usize = 160;
+
 /// The estimated cycles of a tile.
 struct Cycles {
     /// K, rounded up to whole blocks.
@@ -286,7 +174,7 @@ struct Cycles {
 
 /// The estimated cycles of a Hopper tile.
 fn of_tile(tile: &Tile, inputs: &CostInputs<'_>, model: &CostModel) -> Option<Cycles> {
-    let TileShape::Sm90a { bk, consumers, schedule, .. } = tile.shape else { return None };
+    let TileShape::Sm90a { bk, stages, consumers, schedule, .. } = tile.shape else { return None };
     let program = inputs.program;
     let area = (tile.bm * tile.bn) as f64;
     let blocks_m = tile.bm / 64 / if schedule == Schedule::PingPong { 1 } else { consumers };
@@ -321,6 +209,13 @@ fn of_tile(tile: &Tile, inputs: &CostInputs<'_>, model: &CostModel) -> Option<Cy
     let begin = if consumers == 1 { model.epilogue_single } else { model.epilogue };
     let epilogue =
         begin + if direct { model.chunk_direct } else { model.chunk } * chunks + besides + model.element * area / 128.0 + values;
+    // The share of a tile's chunks, of both consumers, that shared memory has no room for beside the stages.
+    let matrices = program.loads_of(Phase::Visit).map(|(_, _, operand)| operand).chain(program.stores.iter().map(|s| s.operand));
+    let needed = 2.0 * chunks * (CHUNK_ROWS * chunk * matrices.map(|operand| operand.dtype.bits()).sum::<usize>() / 8) as f64;
+    let room = RING.saturating_sub(stages * stage_bytes(tile, inputs.operation, bk)) as f64;
+    let lacking = if direct { 0.0 } else { (1.0 - room / needed).max(0.0) };
+    let epilogue = epilogue + model.wait * loads * chunks * (1.0 + model.starved * lacking);
+    let epilogue = epilogue * if tile.accumulators() > CROWDED { 1.0 + model.crowded } else { 1.0 };
     Some(Cycles { terms, product, epilogue, besides, values, chunks, loads, delayed_store })
 }
 
@@ -343,7 +238,7 @@ pub(in crate::plan) const fn takes_turns(tile: &Tile) -> bool {
 }
 
 /// Bytes of K up to which it is short.
-const SHORT: usize = 384;
+const SHORT: usize = 512;
 
 /// Whether a product has so short a K that its tiles are little but their epilogues.
 pub(in crate::plan) fn is_short(operation: Operation, shape: Shape) -> bool {
@@ -365,7 +260,7 @@ pub(in crate::plan) fn has_few_waves(operation: Operation, shape: Shape) -> bool
 
 /// Estimated cycles.
 pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>, model: &CostModel) -> f64 {
-    let TileShape::Sm90a { bk, schedule, cluster: [cluster_m, cluster_n], .. } = tile.shape else { return f64::INFINITY };
+    let TileShape::Sm90a { bk, stages, schedule, cluster: [cluster_m, cluster_n], .. } = tile.shape else { return f64::INFINITY };
     let Some(Cycles { terms, product, epilogue, besides, values, chunks, delayed_store, .. }) = of_tile(tile, inputs, model)
     else {
         return f64::INFINITY;
@@ -393,7 +288,9 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>, model: &Co
     let l2 = model.from_l2;
     let bytes = |lines: usize, sharing: usize| blocks * lines as f64 / sharing as f64 * terms * size as f64;
     // The larger operand of a narrow output is the rows of its tiles, and comes from memory.
-    let fetch = bytes(tile.bm, cluster_n) / if narrow { l2.min(model.from_memory) } else { l2 } + bytes(tile.bn, cluster_m) / l2;
+    let matrices = bytes::of_matrices(inputs.program, shape) as f64;
+    let fetch = bytes(tile.bm, cluster_n) / if narrow { l2.min(model.from_memory) } else { l2 }
+        + (bytes(tile.bn, cluster_m) + model.beside_operands * matrices) / l2;
     let patches = inputs.operation.patches();
     let taken_in = match patches {
         Some(patches) => {
@@ -410,7 +307,8 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>, model: &Co
         Some(_) => smooth(&[compute, fetch]).max(taken_in),
         None => {
             let delivered = blocks * ((tile.bm + tile.bn) * size) as f64 * terms / model.delivered;
-            smooth(&[compute, fetch, taken_in]).max(delivered)
+            let ring = 1.0 + model.ring * (2.0 - stages as f64 / blocks_of_k).max(0.0);
+            smooth(&[compute, fetch, taken_in]).max(delivered) * ring
         }
     };
     // If there is room, the next launch's blocks start while a short launch still runs.

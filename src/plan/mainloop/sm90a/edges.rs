@@ -80,7 +80,7 @@ mod tests {
         let signs = Epilogue::build(|e| e.store("d", e.acc().gt(0.0), Bool)).unwrap();
         let tile = Tile::ping_pong(128, 128, 4);
         let of = |epilogue: &Epilogue, m, n| {
-            let shape = Shape::new(m, n, 256);
+            let shape = Shape::new(m, n, 512);
             let plan = plan(epilogue, tile, shape);
             assert!(plan.shifted_edges && plan.explain().contains("shifted: the last") && !plan.transposed, "{}", plan.explain());
             plan.edge_tiles(shape)
@@ -102,7 +102,7 @@ mod tests {
                 e.reduce("total", e.acc(), monoid, F32.pointer());
                 e.store("d", e.acc(), F16);
             });
-            let plan = plan(&epilogue.unwrap(), tile, Shape::new(m, n, 256));
+            let plan = plan(&epilogue.unwrap(), tile, Shape::new(m, n, 512));
             (plan.shifted_edges, plan.tiles_lie_inside())
         };
         let tile = Tile::ping_pong(128, 192, 3);

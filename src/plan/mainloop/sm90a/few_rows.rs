@@ -12,7 +12,7 @@
 
 use crate::dtype::DType;
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, NANOSECONDS};
-use crate::plan::mainloop::sm90a::smem::{held_columns, stage_bytes};
+use crate::plan::mainloop::sm90a::smem::{RING, held_columns, stage_bytes};
 use crate::plan::{TMA_UNIT, Tile, TileShape};
 use crate::problem::{Layout, Operation, Shape};
 use crate::target::Target;
@@ -23,8 +23,6 @@ pub(in crate::plan) const ROWS: usize = 256;
 /// ring fills.
 const WEIGHTS: usize = 6 << 20;
 const TERMS: usize = 512;
-/// The most bytes of shared memory for a ring of stages. The rest is the least that an epilogue stages.
-pub(super) const RING: usize = 224 << 10;
 /// The fewest stages, and the most that are worth their barriers.
 pub(super) const STAGES: (usize, usize) = (3, 16);
 /// The most tiles that are examined for a problem.

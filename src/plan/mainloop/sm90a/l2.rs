@@ -4,9 +4,9 @@
 //! cache from one use to the next, and if blocks go through K together. Memory that is read twice costs power, and
 //! above some 2048^3 power limits a product's speed (`docs/measurements/0016-l2-reuse.md`).
 
-use crate::ir::{Operand, axes::L};
+use crate::plan::epilogue::bytes;
 use crate::plan::mainloop::sm90a::few_rows::ROWS;
-use crate::plan::{CHUNK_ROWS, InstrKind, KernelPlan, Phase, Program, Schedule, Staging, TileShape};
+use crate::plan::{CHUNK_ROWS, KernelPlan, Program, Schedule, Staging, TileShape};
 use crate::problem::Shape;
 
 /// Bytes of the L2 cache of an H100 and an H200.
@@ -47,31 +47,9 @@ pub(in crate::plan) fn drifts(shape: Shape, size: usize, multiprocessors: usize)
         && entry.saturating_mul(shape.batch) / together.max(1) >= ROUNDS
 }
 
-/// Bytes of all matrices that an epilogue reads and writes, each once.
-fn matrix_bytes(program: &Program, Shape { m, n, batch, .. }: Shape) -> usize {
-    let bytes = |operand: &Operand| {
-        let entries = if operand.axes.contains(L) { batch } else { 1 };
-        operand.dtype.bytes(m.saturating_mul(n)).saturating_mul(entries)
-    };
-    let loads = || {
-        program.of_phase(Phase::Visit).filter_map(|step| match &program.steps[step].kind {
-            InstrKind::Load { argument, operand } => Some((*argument, operand)),
-            _ => None,
-        })
-    };
-    let updated = |argument: usize| loads().any(|(loaded, _)| loaded == argument);
-    let stores = program.stores.iter().filter(|store| !updated(store.argument)).map(|store| &store.operand);
-    loads()
-        .map(|(_, operand)| operand)
-        .chain(stores)
-        .filter(|operand| operand.axes.is_matrix())
-        .map(bytes)
-        .fold(0, usize::saturating_add)
-}
-
 /// Whether the epilogue's matrices exceed the cache, so that no later access finds them there.
 pub(in crate::plan) fn outgrow(program: &Program, shape: Shape) -> bool {
-    matrix_bytes(program, shape) > CACHE
+    bytes::of_matrices(program, shape) > CACHE
 }
 
 /// The eviction priority of the lines that an access brings into the L2 cache.
@@ -157,7 +135,7 @@ impl KernelPlan {
         let seen = self.seen(shape);
         let Shape { m, n, k, .. } = seen;
         let size = self.operation.multiplied().size();
-        let matrices = matrix_bytes(&self.program, Shape { batch: 1, ..seen });
+        let matrices = bytes::of_matrices(&self.program, Shape { batch: 1, ..seen });
         let mut operands = [Priority::Normal; 2];
         if let TileShape::Sm90a { cluster: [along_m, along_n], .. } = self.tile.shape {
             let (passing, line, extent) =

@@ -2,6 +2,7 @@
 //! edge tiles, and the L2 cache.
 
 pub(in crate::plan) mod cost;
+pub(in crate::plan) mod cost_model;
 pub(in crate::plan) mod edges;
 pub(in crate::plan) mod few_rows;
 mod few_tiles;

@@ -157,7 +157,7 @@ impl Rules for Sm90a {
             (_, true) => few_tiles::tiles(&CostInputs::of(request)),
             _ => Vec::new(),
         };
-        let others = cost::tiles(size, CostInputs::of(request).is_short_at_lines()).filter(|tile| !made.contains(tile));
+        let others = cost::tiles(CostInputs::of(request)).filter(|tile| !made.contains(tile));
         made.iter().copied().chain(others).map(|tile| Tried { tile, obstacle: None, time: None }).collect()
     }
 

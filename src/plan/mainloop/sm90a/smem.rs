@@ -6,6 +6,9 @@ use crate::plan::mainloop::sm90a::widened::{self, panel_terms};
 use crate::problem::Operation;
 use serde::Serialize;
 
+/// The most bytes of shared memory for a ring of stages. The rest is the least that an epilogue stages.
+pub(super) const RING: usize = 224 << 10;
+
 /// Bytes of a stage of the mainloop's ring.
 pub(in crate::plan) fn stage_bytes(tile: &Tile, operation: Operation, bk: usize) -> usize {
     let [a, b] = operation.dtypes();

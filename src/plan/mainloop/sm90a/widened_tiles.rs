@@ -1,7 +1,7 @@
 //! The tiles for weights of fewer bits that Hopper's mainloop widens in registers, and their estimated times.
 
-use super::few_rows::{CLOCK, RING, STAGES, high};
-use super::smem::stage_bytes;
+use super::few_rows::{CLOCK, STAGES, high};
+use super::smem::{RING, stage_bytes};
 use super::widened::{in_registers, panel_terms, scale_bytes};
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, NANOSECONDS};
 use crate::plan::{TMA_UNIT, Tile, TileShape};
