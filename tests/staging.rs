@@ -127,6 +127,24 @@ fn lanes_move_what_small_tiles_write() {
     assert_eq!([8, 16, 64].map(of_columns), [false, true, true], "eight bytes are no piece");
 }
 
+/// Loads of an epilogue's matrices run ahead by a tile's chunks where products do not hide it, and stages of operands make room.
+#[test]
+fn matrices_come_ahead_of_epilogues_that_nothing_hides() {
+    let residual = Gemm::new(F16, TN, &recipes::residual(F16, F16, |z| z.relu()).unwrap());
+    let rings = |k: usize| {
+        let shape = Shape::new(12544, 2048, k);
+        let plan = residual.kernel_plan(Target::SM_90A, 132, shape).unwrap();
+        let takes_turns = |tile: &Tile| matches!(tile.shape, TileShape::Sm90a { schedule: Schedule::PingPong, .. });
+        let is_square = |tile: &Tile| (tile.bm, tile.bn, tile.cluster()) == (128, 128, 1) && takes_turns(tile);
+        let tile = plan.choice.candidates().map(|(tile, _)| tile).find(is_square).unwrap();
+        let TileShape::Sm90a { stages, .. } = tile.shape else { panic!("{tile}") };
+        let staging = residual.clone().tile(tile).kernel_plan(Target::SM_90A, 132, shape).unwrap().staging.unwrap();
+        [stages, staging.chunk_rings, staging.load_stages]
+    };
+    assert_eq!(rings(512), [4, 2, 4]);
+    assert_eq!(rings(4096), [6, 1, 2], "products hide it");
+}
+
 /// Each consumer keeps a tile's masks to the last bit, behind what else is staged, and copies them out when the tile is done.
 #[test]
 fn masks_that_are_written_gather_until_a_tile_is_done() {

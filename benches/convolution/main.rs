@@ -6,9 +6,9 @@
 //! which are more than the level-2 cache holds together; cuDNN's algorithms are timed by PyTorch (benchmark mode), its
 //! tensors are `channels_last`. A figure is the median over the rounds of the ratio of times inside a round: above 1
 //! Postlude is faster. `-- --batch 32` selects, `-- --tiles 4` also times the tiles that are estimated to come next,
-//! `-- --tune` runs the fastest of all that fit, `-- --layers TEXT` selects layers by name, `-- --epilogues 2` takes the first
-//! two. `-- --gradients` measures the gradients of the images and of the filters instead, and `-- --of filters` the latter
-//! alone.
+//! `-- --tune` runs the fastest of all that fit, `-- --layers "3x3 7x7|1x1 "` selects layers by parts of their names,
+//! `-- --epilogues 2` takes the first two. `-- --gradients` measures the gradients of the images and of the filters instead,
+//! and `-- --of filters` the latter alone.
 //!
 //! Without a GPU it says why it does nothing; without PyTorch it times Postlude alone.
 #![allow(missing_docs, reason = "a benchmark")]
@@ -40,10 +40,13 @@ const SCRIPT: &str = include_str!("peer.py");
 /// Seconds of a slice, and rounds.
 const SLICE: f64 = 4e-3;
 const ROUNDS: usize = 11;
-/// Launches of a graph, at least.
+/// Launches of a graph, at least, unless so many floating-point operations a second make fewer of them a slice.
 const LAUNCHES: usize = 24;
+const RATE: f64 = 4e14;
 /// Bytes that the sets come to together.
 const BEYOND_CACHE: usize = 200 << 20;
+/// The most elements of images or results that are measured: several sets of both contenders fit a GPU's memory.
+const MOST_ELEMENTS: usize = 2 << 30;
 
 /// A square convolution.
 #[derive(Clone, Copy)]
@@ -68,11 +71,12 @@ impl fmt::Display for Layer {
 }
 
 impl Layer {
-    /// The layer or its gradients for the peer, with graphs of so many launches that turn through so many sets of images.
-    fn case(&self, gradients: bool, sets: usize, launches: usize) -> serde_json::Value {
+    /// The layer or its gradients for the peer, with graphs of so many launches that turn through so many sets of images. `names`
+    /// are those of what is asked of it.
+    fn case(&self, gradients: bool, names: &[&str], sets: usize, launches: usize) -> serde_json::Value {
         let Layer { images: n, size, channels: c, filters: k, window: r, stride, padding, groups } = *self;
         serde_json::json!({ "n": n, "h": size, "w": size, "c": c, "k": k, "r": r, "s": r, "stride": stride, "padding": padding,
-            "groups": groups, "sets": sets, "launches": launches, "gradients": gradients })
+            "groups": groups, "sets": sets, "launches": launches, "gradients": gradients, "names": names })
     }
 
     fn shape(&self) -> ConvShape {
@@ -82,9 +86,8 @@ impl Layer {
     }
 }
 
-/// Size, channels, filters, window, stride, padding: the layers of ResNet-50 (the first comes last), one of VGG, one of
-/// MobileNet, one of U-Net.
-const LAYERS: [[usize; 6]; 17] = [
+/// Size, channels, filters, window, stride, padding: the layers of ResNet-50 (the first comes last), of VGG, MobileNet and U-Net.
+const LAYERS: [[usize; 6]; 23] = [
     [56, 64, 64, 3, 1, 1],
     [28, 128, 128, 3, 1, 1],
     [14, 256, 256, 3, 1, 1],
@@ -98,6 +101,12 @@ const LAYERS: [[usize; 6]; 17] = [
     [112, 128, 128, 3, 1, 1],
     [14, 512, 512, 1, 1, 0],
     [64, 128, 256, 3, 1, 1],
+    [224, 64, 64, 3, 1, 1],
+    [28, 512, 512, 3, 1, 1],
+    [512, 64, 64, 3, 1, 1],
+    [112, 32, 64, 1, 1, 0],
+    [56, 128, 128, 1, 1, 0],
+    [7, 1024, 1024, 1, 1, 0],
     [224, 3, 64, 7, 2, 3],
     [224, 3, 32, 3, 2, 1],
     [224, 3, 64, 3, 1, 1],
@@ -119,13 +128,22 @@ const DEPTHWISE: [[usize; 5]; 11] = [
     [14, 672, 5, 1, 2],
 ];
 
-/// An epilogue, and cuDNN's word for the same.
+/// An epilogue, and what cuDNN is asked for beside it: the same, and what a framework makes of it.
 struct Does {
     name: &'static str,
-    peer: &'static str,
+    peers: &'static [&'static str],
     epilogue: Epilogue,
     /// The gradient, if it is one.
     of: Option<GradientOf>,
+}
+
+impl Does {
+    fn conv(&self, convolution: postlude::Convolution) -> Conv {
+        match self.of {
+            None => Conv::of(F16, convolution, &self.epilogue),
+            Some(of) => Conv::gradient(F16, convolution, of, &self.epilogue),
+        }
+    }
 }
 
 /// The gradients: as they are, and that of the images behind the relu of the layer before, with its bias gradient.
@@ -136,11 +154,11 @@ fn gradients() -> Result<Vec<Does>> {
         e.store("d", dz, F16);
         e.reduce("sums", dz, Monoid::Sum, F32.over(N));
     })?;
-    let does = |name, peer, epilogue, of| Does { name, peer, epilogue, of: Some(of) };
+    let does = |name, peers, epilogue, of| Does { name, peers, epilogue, of: Some(of) };
     Ok(vec![
-        does("of images: plain", "of images", plain.clone(), GradientOf::Images),
-        does("of images: relu, sum", "of images, relu, sum in passes", before, GradientOf::Images),
-        does("of filters: plain", "of filters", plain, GradientOf::Filters),
+        does("of images: plain", &["of images"], plain.clone(), GradientOf::Images),
+        does("of images: relu, sum", &["of images, relu, sum in passes"], before, GradientOf::Images),
+        does("of filters: plain", &["of filters"], plain, GradientOf::Filters),
     ])
 }
 
@@ -161,14 +179,14 @@ fn epilogues(layer: &Layer) -> Result<Vec<Does>> {
         let inside = at.y.ge(e.scalar("top", I32)).and(at.x.ge(e.scalar("left", I32)));
         e.store("d", z.region(inside, |z| z.tanh()).otherwise(|z| z.relu()), F16);
     })?;
-    let does = |name, peer, epilogue| Does { name, peer, epilogue, of: None };
+    let does = |name, peers, epilogue| Does { name, peers, epilogue, of: None };
     Ok(vec![
-        does("bias, relu", "bias, relu", bias),
-        does("bias, add, relu", "bias, add, relu", residual),
-        does("bn, add, relu", "bn, add, relu in passes", normed),
-        does("plain", "", plain),
-        does("bias, silu", "", silu),
-        does("bias, two regions", "", regions),
+        does("bias, relu", &["bias, relu"], bias),
+        does("bias, add, relu", &["bias, add, relu"], residual),
+        does("bn, add, relu", &["bias, add, relu", "bn, add, relu in passes"], normed),
+        does("plain", &[], plain),
+        does("bias, silu", &[], silu),
+        does("bias, two regions", &[], regions),
     ])
 }
 
@@ -286,23 +304,61 @@ struct Options<'a> {
     gradients: bool,
 }
 
+impl Options<'_> {
+    /// What is measured of a layer.
+    fn does(&self, layer: &Layer) -> Result<Vec<Does>> {
+        let mut does = if self.gradients { gradients()? } else { epilogues(layer)? };
+        does.retain(|does| does.name.contains(self.of));
+        does.truncate(self.epilogues);
+        Ok(does)
+    }
+
+    /// Compiles the chosen kernels of all layers, on all cores. A layer's own plans then take them from the cache.
+    fn compile(&self, device: &Device, layers: &[Layer]) -> Result<()> {
+        let mut convs = Vec::new();
+        for layer in layers {
+            let convolution = postlude::Convolution::new(layer.shape())?;
+            for (at, does) in self.does(layer)?.iter().enumerate() {
+                let conv = does.conv(convolution);
+                if at == 0 || self.gradients {
+                    let tiles = conv.kernel_plan(device.target(), device.gpu())?.choice;
+                    let others = tiles.candidates().skip(1).take(self.tiles);
+                    convs.extend(others.map(|(tile, raster)| conv.clone().prefer(|gemm| gemm.tile(tile).raster_group(raster))));
+                }
+                convs.push(conv);
+            }
+        }
+        let next = std::sync::atomic::AtomicUsize::new(0);
+        let work = || {
+            while let Some(conv) = convs.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
+                // What does not compile is an error where it is planned.
+                let _ = conv.compile(postlude::jit::Cache::global(), device.target(), device.gpu());
+            }
+        };
+        std::thread::scope(|scope| {
+            (0..std::thread::available_parallelism().map_or(1, usize::from)).for_each(|_| drop(scope.spawn(work)));
+        });
+        Ok(())
+    }
+}
+
 fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer: &Layer, options: &Options<'_>) -> Result<()> {
     let convolution = postlude::Convolution::new(layer.shape())?;
     let mut operands = Operands::new(stream, &convolution)?;
     let sets = operands.sets.len();
-    let launches = sets * LAUNCHES.div_ceil(sets);
+    let Shape { m, n, k, .. } = convolution.shape();
+    let few = (SLICE * RATE / (2.0 * m as f64 * n as f64 * k as f64)).ceil() as usize;
+    let launches = sets * LAUNCHES.min(few).div_ceil(sets);
+    let does = options.does(layer)?;
+    let mut names: Vec<&'static str> = does.iter().flat_map(|does| does.peers).copied().collect();
+    names.sort_unstable();
+    names.dedup();
     if let Some(peer) = peer {
-        peer.prepare(&layer.case(options.gradients, sets, launches))?;
+        peer.prepare(&layer.case(options.gradients, &names, sets, launches))?;
     }
-    let mut does = if options.gradients { gradients()? } else { epilogues(layer)? };
-    does.retain(|does| does.name.contains(options.of));
-    does.truncate(options.epilogues);
     let (mut contenders, mut plans, mut firsts) = (Vec::new(), Vec::new(), Vec::new());
     for does in &does {
-        let conv = match does.of {
-            None => Conv::of(F16, convolution, &does.epilogue),
-            Some(of) => Conv::gradient(F16, convolution, of, &does.epilogue),
-        };
+        let conv = does.conv(convolution);
         let mut plan = conv.plan(device)?;
         if options.tune {
             plan.autotune(stream, &mut args(&mut operands, does, 0), Autotune::new())?;
@@ -332,10 +388,9 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer
         runs: Runs::Copy(capture_copies(stream, &mut operands, launches)?),
         repeats: 1,
     });
-    let mut peers = vec![None; does.len()];
-    for (does, at) in does.iter().zip(&mut peers).filter(|(does, _)| peer.is_some() && !does.peer.is_empty()) {
-        *at = Some(contenders.len());
-        contenders.push(Contender { name: does.peer.to_owned(), runs: Runs::Theirs(does.peer), repeats: 1 });
+    let theirs = contenders.len();
+    for name in names.iter().filter(|_| peer.is_some()) {
+        contenders.push(Contender { name: (*name).to_owned(), runs: Runs::Theirs(name), repeats: 1 });
     }
     for contender in &mut contenders {
         let once = contender.slice(stream, peer, launches)?;
@@ -347,19 +402,18 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer
             seconds[i].push(contenders[i].slice(stream, peer, launches)?);
         }
     }
-    let Shape { m, n, k, .. } = convolution.shape();
     println!("{layer}");
     let does_all = &does;
-    for ((does, first), peer) in does.iter().zip(&firsts).zip(&peers) {
+    for (does, first) in does.iter().zip(&firsts) {
         let time = median(&seconds[*first]);
         let rate = 2.0 * (m * n) as f64 * k as f64 / time / 1e12;
         let plain = does_all.iter().position(|other| other.of == does.of && other.name.ends_with("plain")).unwrap_or(0);
         let over = Spread::of_ratios(&seconds[*first], &seconds[firsts[plain]]).median;
         let copied = Spread::of_ratios(&seconds[copy], &seconds[*first]).median;
         print!("  {:24} {:7.1} us {rate:4.0} TFLOP/s, {over:.3} of plain, {copied:.3} of a copy's speed", does.name, time * 1e6);
-        if let Some(peer) = peer {
-            let Spread { median: ratio, low, high } = Spread::of_ratios(&seconds[*peer], &seconds[*first]);
-            print!(", cuDNN ({}) {:.1} us: {ratio:.3} [{low:.3}, {high:.3}]", does.peer, median(&seconds[*peer]) * 1e6);
+        for at in (theirs..contenders.len()).filter(|at| does.peers.contains(&contenders[*at].name.as_str())) {
+            let Spread { median: ratio, low, high } = Spread::of_ratios(&seconds[at], &seconds[*first]);
+            print!(", cuDNN ({}) {:.1} us: {ratio:.3} [{low:.3}, {high:.3}]", contenders[at].name, median(&seconds[at]) * 1e6);
         }
         println!("  {}", contenders[*first].name);
     }
@@ -397,8 +451,9 @@ fn all(device: &Device, args: &[String]) -> Result<()> {
     let batches = number("--batch").map_or(vec![32, 256], |batch| vec![batch]);
     let only = support::value(args, "--layers").map_or("", String::as_str);
     let stream = device.context().new_stream()?;
+    let mut layers = Vec::new();
     for images in batches {
-        let dense = LAYERS.iter().map(|&[size, channels, filters, window, stride, padding]| Layer {
+        let dense = LAYERS.map(|[size, channels, filters, window, stride, padding]| Layer {
             images,
             size,
             channels,
@@ -408,7 +463,7 @@ fn all(device: &Device, args: &[String]) -> Result<()> {
             padding,
             groups: 1,
         });
-        let depthwise = DEPTHWISE.iter().map(|&[size, channels, window, stride, padding]| Layer {
+        let depthwise = DEPTHWISE.map(|[size, channels, window, stride, padding]| Layer {
             images,
             size,
             channels,
@@ -418,11 +473,17 @@ fn all(device: &Device, args: &[String]) -> Result<()> {
             padding,
             groups: channels,
         });
-        for layer in dense.chain(depthwise) {
-            if layer.to_string().contains(only) {
-                run(device, &stream, &mut peer, &layer, &options)?;
-            }
-        }
+        let fits = |layer: &Layer| images * layer.size.pow(2) * layer.channels.max(layer.filters) <= MOST_ELEMENTS;
+        layers.extend(
+            dense
+                .into_iter()
+                .chain(depthwise)
+                .filter(|layer| fits(layer) && only.split('|').any(|part| layer.to_string().contains(part))),
+        );
+    }
+    options.compile(device, &layers)?;
+    for layer in &layers {
+        run(device, &stream, &mut peer, layer, &options)?;
     }
     Ok(())
 }

@@ -37,6 +37,11 @@ impl Measured {
 /// and other products are as they are.
 const WAYS: [(&str, bool); 2] = [(", as it is", false), (", transposed", true)];
 
+/// A tile's name without its stages. How many there are follows from the epilogue's operands, by a rule that has changed.
+fn of_any_depth(name: &str) -> String {
+    name.split(", ").filter(|word| !word.ends_with(" stages")).collect()
+}
+
 /// Reads a line. `None` if it is not one, has no tile that still fits, or is not for Hopper's mainloop.
 fn read(line: &str, gpu: Gpu) -> Option<Measured> {
     let (fields, tiles) = line.split_once('"')?;
@@ -53,8 +58,10 @@ fn read(line: &str, gpu: Gpu) -> Option<Measured> {
     let plans = [plan(first)?, plan(!first)?];
     let taken = usize::from(gemm.kernel_plan(Target::SM_90A, gpu, shape).ok()?.transposed != first);
     let fitting = |plan: usize, name: &str| {
-        let tiles = plans[plan].choice.candidates().map(|(tile, _)| tile);
-        tiles.into_iter().find(|tile| tile.to_string() == name).map(|tile| (tile, plan))
+        let tiles = || plans[plan].choice.candidates().map(|(tile, _)| tile);
+        let exact = tiles().find(|tile| tile.to_string() == name);
+        let tile = exact.or_else(|| tiles().find(|tile| of_any_depth(&tile.to_string()) == of_any_depth(name)));
+        tile.map(|tile| (tile, plan))
     };
     let named = tiles.trim_end_matches('"').split("; ").filter_map(|pair| {
         let (name, us) = pair.split_once(" = ")?;

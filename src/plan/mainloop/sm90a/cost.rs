@@ -63,20 +63,34 @@ fn shallow(tile: Tile, inputs: &CostInputs<'_>) -> Tile {
     Tile { shape, ..tile }
 }
 
+/// Small tiles for convolutions, whose images take longer to come than to multiply: one consumer's epilogue runs meanwhile. Tall
+/// ones bring the fewest lines of filters for each line of images.
+static CONVOLUTION_TILES: [Tile; 5] = [
+    Tile::ping_pong(256, 64, 5),
+    Tile::ping_pong(192, 64, 6),
+    Tile::ping_pong(128, 64, 8),
+    Tile::ping_pong(64, 128, 8),
+    Tile::ping_pong(64, 192, 6),
+];
+
+/// The tiles that are tried beside those of all problems. Gradients of filters, whose images are columns, were not timed.
+fn small_tiles(inputs: &CostInputs<'_>) -> &'static [Tile] {
+    match inputs.operation.patches() {
+        Some(patches) if patches.are_rows() => &CONVOLUTION_TILES,
+        _ if inputs.is_short_at_lines() => &SHORT_TILES,
+        _ => &[],
+    }
+}
+
 /// Every tile that may be chosen.
 pub(in crate::plan) fn tiles(inputs: CostInputs<'_>) -> impl Iterator<Item = Tile> {
     let size = inputs.operation.multiplied().size();
-    let small = if inputs.is_short_at_lines() { &SHORT_TILES[..] } else { &[] };
+    let small = small_tiles(&inputs);
     let pairs = TILES.iter().filter(|tile| tile.bn >= 64).map(|tile| tile.clustered(2, 1));
     let across = TILES.iter().filter(|tile| tile.bn == 64).map(|tile| tile.clustered(1, 2));
-    TILES
-        .iter()
-        .chain(&NARROW_TILES)
-        .chain(small)
-        .copied()
-        .chain(pairs)
-        .chain(across)
-        .map(move |tile| shallow(tile.of_elements(size), &inputs))
+    // Of tiles with the same estimate, which images decide, small ones come first: their epilogues are hidden.
+    let all = small.iter().chain(&TILES).chain(&NARROW_TILES).copied().chain(pairs).chain(across);
+    all.map(move |tile| shallow(tile.of_elements(size), &inputs))
 }
 
 /// Bytes of K that a multiprocessor's tensor cores multiply and add in a cycle: 1024 elements of tf32, 2048 of 16 bits,

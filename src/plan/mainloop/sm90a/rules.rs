@@ -199,20 +199,22 @@ impl Rules for Sm90a {
         if code > MOST_CODE && request.preferences.tile.is_none() {
             return Err(format!("its epilogue would be {code} instructions of code, which takes long to compile").into());
         }
+        let few = self.has_few_rows(request) || self.has_few_tiles(request);
         let staged = |most| {
             let deep = |stages| tile.of_stages(stages);
             let (staging, stages) =
                 Staging::of(request.program, request.operation, request.argument_runs, &deep(most), request.target, MOST_CHUNK)?;
             request.passes(staging.maps.len())?;
-            Ok::<_, Reason>((staging.is_common(tile), deep(stages)))
+            let suits = !staging.is_common(tile) && (few || staging.runs_ahead(&deep(stages)));
+            Ok::<_, Reason>((suits, deep(stages)))
         };
-        let (common, fitting) = staged(stages)?;
-        // Consumers that share chunk buffers run their epilogues one after the other. That costs time unless products hide
-        // it. A caller who names a tile gets the stages of that tile.
-        if !common || request.preferences.tile.is_some() || cost::hides(&fitting, &CostInputs::of(request)) {
+        let (suits, fitting) = staged(stages)?;
+        // Consumers that share chunk buffers run their epilogues one after the other, and matrices that are hardly loaded ahead
+        // keep them waiting. That costs time unless products hide it. A caller who names a tile gets the stages of that tile.
+        if suits || request.preferences.tile.is_some() || cost::hides(&fitting, &CostInputs::of(request)) {
             return Ok(fitting);
         }
-        let own = (2..stages).rev().filter_map(|stages| staged(stages).ok()).find(|(common, _)| !common);
+        let own = (2..stages).rev().filter_map(|stages| staged(stages).ok()).find(|(suits, _)| *suits);
         Ok(own.map_or(fitting, |(_, tile)| tile))
     }
 

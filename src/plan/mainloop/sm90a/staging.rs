@@ -29,6 +29,11 @@ pub(in crate::plan) const MOST_CHUNK: usize = 64;
 /// Rows of a chunk that belong to one warp.
 const WARP_ROWS: usize = 16;
 
+/// Chunks that a ping-pong consumer's loads should run ahead, unless its tile has fewer, and the fewest stages of the mainloop's
+/// ring that are left for that (`docs/measurements/0097-small-tiles-of-convolutions.md`).
+const LOADS_AHEAD: usize = 4;
+const LEAST_STAGES: usize = 4;
+
 /// The operands that pass through shared memory, and their offsets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Staging {
@@ -331,6 +336,14 @@ impl Staging {
     /// Whether ping-pong consumers share their chunk buffers.
     pub(in crate::plan) fn is_common(&self, tile: &Tile) -> bool {
         matches!(tile.shape, TileShape::Sm90a { consumers, .. } if self.chunk_rings < consumers)
+    }
+
+    /// Whether a ping-pong consumer's loads run so far ahead that it seldom waits for them, or the ring of operands should not be
+    /// any shorter to make room for more.
+    pub(in crate::plan) fn runs_ahead(&self, tile: &Tile) -> bool {
+        let TileShape::Sm90a { stages, schedule: Schedule::PingPong, .. } = tile.shape else { return true };
+        let chunks = self.rows / CHUNK_ROWS * (tile.bn / self.chunk);
+        self.loads.is_empty() || stages <= LEAST_STAGES || self.load_stages >= chunks.min(LOADS_AHEAD)
     }
 
     /// The offset of a load's chunk or slice; 0 for a load that is not staged.
