@@ -78,7 +78,7 @@ pub(super) fn mainloops(
     alignment: [usize; 2],
     choice: &mut Choice,
 ) -> Vec<Mainloop> {
-    let PlanRequest { operation, target, preferences, .. } = *request;
+    let PlanRequest { operation, target, gpu, preferences, .. } = *request;
     let forced = preferences.mainloop.or(preferences.tile.map(|t| t.mainloop()));
     let reduces = rows::reduces(epilogue);
     // Only one mainloop reduces along rows of matrices, and only one behind a product.
@@ -91,6 +91,7 @@ pub(super) fn mainloops(
             shape: request.problem.shape,
             alignment,
             target,
+            gpu,
             preferences,
             epilogue,
             forced: forced == Some(mainloop),
