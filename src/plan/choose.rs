@@ -92,7 +92,7 @@ pub(super) fn mainloops(
     alignment: [usize; 2],
     choice: &mut Choice,
 ) -> Vec<Mainloop> {
-    let PlanRequest { operation, target, preferences, .. } = *request;
+    let PlanRequest { operation, target, gpu, preferences, .. } = *request;
     let forced = preferences.mainloop.or(preferences.tile.map(|t| t.mainloop()));
     let reduces = rows::reduces(epilogue);
     // Only one mainloop reduces along rows of matrices, and only one behind a product.
@@ -105,6 +105,7 @@ pub(super) fn mainloops(
             shape: request.problem.shape,
             alignment,
             target,
+            gpu,
             preferences,
             epilogue,
             forced: forced == Some(mainloop),

@@ -33,8 +33,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     Accum* const parts = reinterpret_cast<Accum*>(smem);
 
     let_next_kernel_start();
-    if constexpr (!CONSTANT_B) wait_for_earlier_kernels();
-    const u32 rank = CLUSTER > 1 ? blockIdx.x % CLUSTER : 0;
+{% if not widened %}    if constexpr (!CONSTANT_B) wait_for_earlier_kernels();
+{% endif %}    const u32 rank = CLUSTER > 1 ? blockIdx.x % CLUSTER : 0;
     const u32 index = blockIdx.x / CLUSTER;
     const TileOrigin tile =
         p.m <= BM ? TileOrigin{0, int(index * BN), int(blockIdx.z * gridDim.y + blockIdx.y)} : locate(p, index);

@@ -18,9 +18,17 @@ template <> DEVICE u32 multiply_add_two<bf16>(u32 a, u32 b, u32 c) {
     return y;
 }
 
+template <class T> constexpr bool IS_F16 = false;
+template <> constexpr bool IS_F16<f16> = true;
+
 // The weights of a word as pairs of 16-bit numbers, without loss. Pair i has the elements FIRST * i and FIRST * i + APART.
+//
+// Integers may also be BARE pairs of f16: their bits are put where an f16 below the normal ones has its own, which is a number
+// times 2^-24. With a sign it is OFFSET too large. An upper nibble counts sixteen times.
 template <class T, class W> struct WidenedPairs {
     static constexpr int FIRST = 2, APART = 1;
+    static constexpr bool BARE = false;
+    static constexpr int OFFSET = 0;
     static DEVICE void of(u32 (&pairs)[2], u32 word) {
         Raw<W, 4> four;
         four.words[0] = word;
@@ -32,6 +40,15 @@ template <class T, class W> struct WidenedPairs {
 // sixteens. With a sign, the highest bit is turned, which adds eight.
 template <class T, bool SIGNED> struct NibblePairs {
     static constexpr int FIRST = 1, APART = 4;
+    static constexpr bool BARE = IS_F16<T>;
+    static constexpr int OFFSET = BARE && SIGNED ? 8 : 0;
+    static DEVICE void bare(u32 (&pairs)[4], u32 word) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            pairs[2 * i] = pick(word >> i * 8, 0x000f000f, SIGNED ? 0x00080008 : 0);
+            pairs[2 * i + 1] = pick(word >> i * 8, 0x00f000f0, SIGNED ? 0x00800080 : 0);
+        }
+    }
     static DEVICE void of(u32 (&pairs)[4], u32 word, f16) {
         constexpr u32 ONES = SIGNED ? 0x64086408 : 0x64006400, SIXTEENS = SIGNED ? 0x64806480 : 0x64006400;
 #pragma unroll
@@ -63,6 +80,13 @@ template <class T> struct WidenedPairs<T, int4x2> : NibblePairs<T, true> {};
 template <class T> struct WidenedPairs<T, uint4x2> : NibblePairs<T, false> {};
 {% elif widens == "integers" %}template <class T, bool SIGNED> struct BytePairs {
     static constexpr int FIRST = 2, APART = 1;
+    static constexpr bool BARE = IS_F16<T>;
+    static constexpr int OFFSET = BARE && SIGNED ? 128 : 0;
+    static DEVICE void bare(u32 (&pairs)[2], u32 word) {
+        if (SIGNED) word ^= 0x80808080;
+        pairs[0] = __byte_perm(word, 0, 0x4140);
+        pairs[1] = __byte_perm(word, 0, 0x4342);
+    }
     static DEVICE void of(u32 (&pairs)[2], u32 word, f16) {
         if (SIGNED) word ^= 0x80808080;
         const u32 minus = SIGNED ? 0xe480e480 : 0xe400e400;   // 1024, and 128 more
@@ -84,7 +108,8 @@ template <class T> struct WidenedPairs<T, uint4x2> : NibblePairs<T, false> {};
 template <class T> struct WidenedPairs<T, int8> : BytePairs<T, true> {};
 template <class T> struct WidenedPairs<T, uint8> : BytePairs<T, false> {};
 {% else %}template <> struct WidenedPairs<f16, e5m2> {
-    static constexpr int FIRST = 2, APART = 1;
+    static constexpr int FIRST = 2, APART = 1, OFFSET = 0;
+    static constexpr bool BARE = false;
     static DEVICE void of(u32 (&pairs)[2], u32 word) {
         pairs[0] = __byte_perm(word, 0, 0x1404);
         pairs[1] = __byte_perm(word, 0, 0x3424);
@@ -92,7 +117,8 @@ template <class T> struct WidenedPairs<T, uint8> : BytePairs<T, false> {};
 };
 #if __CUDA_ARCH__ >= 890
 template <> struct WidenedPairs<f16, e4m3> {
-    static constexpr int FIRST = 2, APART = 1;
+    static constexpr int FIRST = 2, APART = 1, OFFSET = 0;
+    static constexpr bool BARE = false;
     static DEVICE void of(u32 (&pairs)[2], u32 word) {
         asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pairs[0]) : "h"(u16(word)));
         asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pairs[1]) : "h"(u16(word >> 16)));

@@ -319,6 +319,11 @@ static inline void cp_async_ca_shared_global(unsigned to, const void* from, int 
 static inline void cp_async_cg_shared_global_L2__128B(unsigned to, const void* from, int copies, int reads) {
     cp_async_ca_shared_global(to, from, copies, reads, 16);
 }
+static inline void cp_async_ca_shared_global(unsigned to, const void* from, int bytes) {
+    std::memcpy(at_shared(to, bytes), from, bytes);
+}
+static inline void cp_async_cg_shared_global_L2__128B(unsigned to, const void* from) { std::memcpy(at_shared(to, 16), from, 16); }
+static inline void prefetch_global_L2(const void*) {}
 template <class... T> static inline void nothing(T&...) {}
 static inline void cp_async_commit_group() {}
 static inline void cp_async_wait_group(int) {}

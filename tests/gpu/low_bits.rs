@@ -107,13 +107,15 @@ fn weights_of_floats_with_few_rows() {
 #[test]
 fn tiles_of_few_rows() {
     let [epilogue, _] = epilogues();
-    for (rows, b) in [(7, I4), (16, I8)] {
-        let gemm = gemm(F16, b, TN, Some(Blocks::groups(64)), &epilogue).mainloop(Mainloop::Gemv);
+    let scaled = |terms| Blocks::groups(terms).scales_as(F16);
+    for (rows, b, blocks) in [(7, I4, scaled(128)), (16, U4, scaled(64).with_zero_points()), (9, I8, scaled(64))] {
+        let gemm = gemm(F16, b, TN, Some(blocks), &epilogue).mainloop(Mainloop::Gemv);
         let plan = gemm.kernel_plan(Target::SM_90A, 132, Shape::new(rows, 512, 1024)).unwrap();
         let tiles: Vec<_> = plan.choice.candidates().map(|(tile, _)| tile).collect();
         assert!(tiles.len() >= 3, "{}", plan.explain());
         // Also with other rings, and with blocks that share K: nobody chooses those, and a caller may.
-        let shared = [(2, 1), (4, 3)].map(|(cluster, stages)| Tile { shape: TileShape::Gemv { cluster, stages }, ..tiles[0] });
+        let small = *tiles.iter().min_by_key(|tile| tile.threads * tile.bn).unwrap();
+        let shared = [(2, 1), (4, 3)].map(|(cluster, stages)| Tile { shape: TileShape::Gemv { cluster, stages }, ..small });
         for tile in tiles.into_iter().chain(shared) {
             for shape in [Shape::new(rows, 200, 1500), Shape::new(rows, 96, 5120), Shape::new(rows, 64, 40)] {
                 Case::new(&gemm.clone().tile(tile), shape).run();

@@ -3,6 +3,8 @@
 use super::rules::Tried;
 use super::tile::Tile;
 use crate::plan::request::TileRequest;
+use crate::problem::Shape;
+use crate::target::Gpu;
 
 /// A tile, its times, and the problems it is meant for. Times are measured on an H200, and are comparable only within a
 /// list (`docs/measurements/0003-tiles-of-sm80-and-simt.md`).
@@ -53,11 +55,6 @@ impl Candidate {
     /// Relative time: full rounds of as many tiles as are resident, then the remaining tiles, which take at least as long
     /// as one tile alone.
     fn estimate(&self, request: &TileRequest<'_>) -> f64 {
-        let resident = self.tile.min_blocks as u64;
-        let blocks = self.tile.count(request.shape).saturating_mul(self.tile.cluster() as u64);
-        let on_one = blocks.div_ceil(request.gpu.multiprocessors as u64);
-        let (rounds, left) = (on_one / resident, on_one % resident);
-        let rest = if left > 0 { self.alone.max(left as f64 * self.full) } else { 0.0 };
         // A tile multiplies the channels of all groups that its columns are filters of.
         let groups = match request.operation.patches() {
             Some(patches) if self.tile.spans_groups(request.operation) => {
@@ -65,7 +62,17 @@ impl Candidate {
             }
             _ => 1.0,
         };
-        ((rounds * resident) as f64 * self.full + rest) * (groups * request.shape.k as f64 + self.overhead)
+        self.time(request.shape, groups * request.shape.k as f64, request.gpu)
+    }
+
+    /// The same for a shape whose tiles multiply so many elements of K.
+    pub(super) fn time(&self, shape: Shape, terms: f64, gpu: Gpu) -> f64 {
+        let resident = self.tile.min_blocks as u64;
+        let blocks = self.tile.count(shape).saturating_mul(self.tile.cluster() as u64);
+        let on_one = blocks.div_ceil(gpu.multiprocessors as u64);
+        let (rounds, left) = (on_one / resident, on_one % resident);
+        let rest = if left > 0 { self.alone.max(left as f64 * self.full) } else { 0.0 };
+        ((rounds * resident) as f64 * self.full + rest) * (terms + self.overhead)
     }
 }
 

@@ -3,6 +3,7 @@
 use super::candidates::{self, Candidate, candidate};
 use super::rules::{Asked, Number, Rules, Tried, broken_powers, first_broken};
 use super::sm90a::few_rows::narrow_tiles_read_faster;
+use super::sm90a::rules::Sm90a;
 use super::sm90a::widened_tiles;
 use super::tile::{Tile, TileShape};
 use crate::dtype::DType;
@@ -10,6 +11,7 @@ use crate::ir::Order;
 use crate::plan::code::{Price, Priced};
 use crate::plan::request::TileRequest;
 use crate::problem::{Layout, Operation, Shape};
+use crate::target::Gpu;
 
 /// Its rules.
 pub(super) struct Gemv;
@@ -41,14 +43,14 @@ const RESERVED: usize = 1 << 10;
 /// The most stages of weights.
 const MOST_STAGES: usize = 16;
 
-/// The most bytes of a step of weights of a warp: 16 bytes a lane from each line.
+/// The most bytes of a step of a warp: 16 bytes of weights a lane from each line, and 64 bytes of each row.
 const fn stage_bytes(tile: &Tile) -> usize {
-    64 * tile.bn
+    64 * tile.bn + 256 * tile.bm
 }
 
 impl Rules for Gemv {
     fn why_not(&self, asked: &Asked<'_>) -> Option<String> {
-        let Asked { operation, shape, alignment, target, epilogue, forced, .. } = *asked;
+        let Asked { operation, shape, alignment, target, gpu, epilogue, forced, .. } = *asked;
         if !forced && operation.widened().is_none() && shape.m.min(shape.n) > FEW {
             return Some(format!("for at most {FEW} rows or columns"));
         }
@@ -57,8 +59,9 @@ impl Rules for Gemv {
         {
             return Some(format!("for at most {FEW_WIDENED} rows beside weights of fewer bits"));
         }
-        if !forced && widened_tiles::read_faster(operation, shape, alignment, target) {
-            return Some("sm90a widens these weights in registers, and reads them as fast".into());
+        let beside_weights = || nanoseconds_beside_weights(operation, shape, gpu);
+        if !forced && Sm90a.why_not(asked).is_none() && widened_tiles::reads_faster(asked, beside_weights()) {
+            return Some("sm90a widens these weights in registers, and is estimated to read them faster".into());
         }
         if !forced && narrow_tiles_read_faster(operation, shape, alignment, target) {
             return Some("narrow tiles of sm90a read as fast, and multiply faster".into());
@@ -82,7 +85,7 @@ impl Rules for Gemv {
         // Whether K is the contiguous axis of B.
         let along_k = request.operation.layout().is_some_and(|layout| layout.b() == Order::ColumnMajor);
         let list: &[Candidate] = match request.operation.widened() {
-            Some(_) => &GEMV_WIDENED,
+            Some(weights) => of_weights(request.operation, weights),
             None if along_k => &GEMV_K,
             None => &GEMV_N,
         };
@@ -168,6 +171,11 @@ impl Rules for Gemv {
         40
     }
 
+    /// A few bytes beside weights of fewer bits, where half as many blocks on a multiprocessor would cost much more.
+    fn tolerated_spills(&self, tile: &Tile) -> u32 {
+        if own(tile)[1] > 0 { 64 } else { 0 }
+    }
+
     fn cluster(&self, tile: &Tile) -> usize {
         own(tile)[0]
     }
@@ -216,13 +224,61 @@ static GEMV_N: [Candidate; 6] = [
     candidate(Tile::gemv(4, 32, 256, 2, 1), 20.0, 15.5, 0.0),
 ];
 
-/// Tiles for few rows beside weights of fewer bits. The times are those of a block. Two steps ahead are enough for memory, and
-/// with more of them the first one arrives later (`docs/measurements/0093-steps-of-weights.md`).
-static GEMV_WIDENED: [Candidate; 6] = [
-    candidate(Tile::gemv(8, 32, 256, 2, 1).ahead_by(2), 1.4, 1.0, 0.0).up_to_rows(8),
-    candidate(Tile::gemv(8, 16, 256, 2, 1).ahead_by(4), 0.8, 0.55, 0.0).up_to_rows(8),
-    candidate(Tile::gemv(8, 64, 256, 1, 1).ahead_by(2), 2.1, 2.1, 0.0).up_to_rows(8),
-    candidate(Tile::gemv(16, 64, 256, 1, 1).ahead_by(2), 2.3, 2.3, 0.0),
-    candidate(Tile::gemv(16, 32, 256, 2, 1).ahead_by(2), 1.6, 1.2, 0.0),
-    candidate(Tile::gemv(16, 16, 256, 2, 1).ahead_by(4), 1.6, 1.2, 0.0),
+/// The factor for scales of eight bits.
+const SCALED: f64 = 1.07;
+
+/// The tiles beside weights of fewer bits: a lane has 16 bytes of a line in a step, or less if a group of four bits is short.
+fn of_weights(operation: Operation, weights: usize) -> &'static [Candidate] {
+    let whole = operation.scales()[weights].is_none_or(|blocks| blocks.terms.is_multiple_of(128));
+    match operation.dtypes()[weights].is_four_bits() {
+        true if whole => &GEMV_FOUR_BITS,
+        true => &GEMV_SHORT_GROUPS,
+        false => &GEMV_EIGHT_BITS,
+    }
+}
+
+/// The estimated nanoseconds of the best tile beside weights of fewer bits.
+fn nanoseconds_beside_weights(operation: Operation, shape: Shape, gpu: Gpu) -> f64 {
+    let Some(weights) = operation.widened() else { return f64::INFINITY };
+    let seen = if weights == 0 { Shape { m: shape.n, n: shape.m, ..shape } } else { shape };
+    let suitable = of_weights(operation, weights).iter().filter(|candidate| seen.m <= candidate.rows);
+    let eight_bits_scaled = operation.is_scaled() && !operation.dtypes()[weights].is_four_bits();
+    let slower = if eight_bits_scaled { SCALED } else { 1.0 };
+    suitable.map(|candidate| slower * candidate.time(seen, seen.k as f64, gpu)).fold(f64::INFINITY, f64::min)
+}
+
+/// Tiles for few rows beside weights of fewer bits. The times are nanoseconds of a block on an H200. One step on its way is
+/// enough for four bits, since each tile of it is copied again as soon as it is read
+/// (`docs/measurements/0096-bare-weights.md`).
+static GEMV_FOUR_BITS: [Candidate; 8] = [
+    candidate(Tile::gemv(8, 32, 256, 2, 1).ahead_by(1), 0.923, 0.527, 2350.0).up_to_rows(8),
+    candidate(Tile::gemv(8, 32, 512, 1, 1).ahead_by(1), 0.568, 0.568, 4050.0).up_to_rows(8),
+    candidate(Tile::gemv(8, 32, 128, 4, 1).ahead_by(1), 1.82, 0.546, 1070.0).up_to_rows(8),
+    candidate(Tile::gemv(8, 16, 256, 2, 1).ahead_by(2), 0.9, 0.5, 3000.0).up_to_rows(8),
+    candidate(Tile::gemv(16, 64, 256, 1, 1).ahead_by(1), 1.40, 1.40, 1970.0),
+    candidate(Tile::gemv(16, 32, 256, 2, 1).ahead_by(1), 1.403, 0.751, 1960.0),
+    candidate(Tile::gemv(16, 32, 512, 1, 1).ahead_by(1), 0.75, 0.75, 3490.0),
+    candidate(Tile::gemv(16, 32, 128, 4, 1).ahead_by(1), 2.59, 0.79, 950.0),
+];
+/// The same beside eight bits.
+static GEMV_EIGHT_BITS: [Candidate; 8] = [
+    candidate(Tile::gemv(8, 32, 256, 2, 1).ahead_by(2), 1.35, 1.03, 900.0).up_to_rows(8),
+    candidate(Tile::gemv(8, 32, 512, 1, 1).ahead_by(2), 0.99, 0.99, 2515.0).up_to_rows(8),
+    candidate(Tile::gemv(8, 32, 128, 4, 1).ahead_by(2), 2.2, 0.95, 580.0).up_to_rows(8),
+    candidate(Tile::gemv(8, 64, 512, 1, 1).ahead_by(1), 2.1, 2.1, 1000.0).up_to_rows(8),
+    candidate(Tile::gemv(16, 64, 512, 1, 1).ahead_by(1), 2.3, 2.3, 1000.0),
+    candidate(Tile::gemv(16, 32, 256, 2, 1).ahead_by(1), 1.73, 1.12, 1000.0),
+    candidate(Tile::gemv(16, 32, 512, 1, 1).ahead_by(1), 1.143, 1.143, 1820.0),
+    candidate(Tile::gemv(16, 32, 128, 4, 1).ahead_by(2), 2.8, 0.968, 600.0),
+];
+/// The same beside four bits in groups of less than 128.
+static GEMV_SHORT_GROUPS: [Candidate; 8] = [
+    candidate(Tile::gemv(8, 64, 512, 1, 1).ahead_by(1), 1.7, 1.7, 1400.0).up_to_rows(8),
+    candidate(Tile::gemv(8, 32, 256, 2, 1).ahead_by(2), 1.9, 1.0, 1000.0).up_to_rows(8),
+    candidate(Tile::gemv(8, 32, 512, 1, 1).ahead_by(2), 1.15, 1.15, 1000.0).up_to_rows(8),
+    candidate(Tile::gemv(8, 32, 128, 4, 1).ahead_by(2), 2.2, 0.9, 600.0).up_to_rows(8),
+    candidate(Tile::gemv(16, 64, 512, 1, 1).ahead_by(1), 2.1, 2.1, 1100.0),
+    candidate(Tile::gemv(16, 32, 256, 2, 1).ahead_by(1), 2.0, 1.1, 1000.0),
+    candidate(Tile::gemv(16, 32, 512, 1, 1).ahead_by(1), 1.25, 1.25, 1000.0),
+    candidate(Tile::gemv(16, 32, 128, 4, 1).ahead_by(2), 2.8, 1.05, 600.0),
 ];

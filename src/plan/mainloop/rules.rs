@@ -19,6 +19,7 @@ pub(in crate::plan) struct Asked<'a> {
     pub shape: Shape,
     pub alignment: [usize; 2],
     pub target: Target,
+    pub gpu: Gpu,
     pub preferences: Preferences,
     pub epilogue: &'a Checked,
     /// Whether the caller asks for this mainloop, so that it need not pay.

@@ -3,10 +3,12 @@
 use super::few_rows::{CLOCK, STAGES, high};
 use super::smem::{RING, stage_bytes};
 use super::widened::{in_registers, panel_terms, scale_bytes};
+use crate::dtype::DType;
+use crate::plan::mainloop::rules::Asked;
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, NANOSECONDS};
 use crate::plan::{TMA_UNIT, Tile, TileShape};
 use crate::problem::{Operation, Shape};
-use crate::target::Target;
+use crate::target::Gpu;
 
 /// The most registers of a thread for sums and for two panels of an A that passes through registers.
 pub(super) const MOST_BESIDE_A: usize = 192;
@@ -23,8 +25,16 @@ const TILES: usize = 16;
 /// The tiles with the shortest estimates for a problem, as the kernel sees it: as wide as the rows of B there are, or as a part
 /// of them, with or without K in parts.
 pub(super) fn tiles(inputs: &CostInputs<'_>) -> Vec<Tile> {
-    let Shape { n, .. } = inputs.shape;
-    let most = if inputs.operation.is_scaled() { 160 } else { 256 };
+    let all = fitting(inputs.operation, inputs.shape).into_iter();
+    let mut estimates: Vec<(Tile, f64)> = all.map(|tile| (tile, estimate(&tile, inputs))).collect();
+    estimates.sort_by(|a, b| a.1.total_cmp(&b.1));
+    estimates.truncate(TILES);
+    estimates.into_iter().map(|(tile, _)| tile).collect()
+}
+
+/// All such tiles for which a thread has registers.
+fn fitting(operation: Operation, Shape { n, .. }: Shape) -> Vec<Tile> {
+    let most = if operation.is_scaled() { 160 } else { 256 };
     let by = |columns: usize| if columns > 96 { 16 } else { 8 };
     let widths = (1..=4).map(|times| n.div_ceil(times).max(1)).map(|columns| columns.next_multiple_of(by(columns)));
     let mut widths: Vec<usize> = widths.chain([16, 64, 128]).map(|width| width.min(most)).collect();
@@ -35,13 +45,9 @@ pub(super) fn tiles(inputs: &CostInputs<'_>) -> Vec<Tile> {
         let shared = [64, 128, 256].into_iter().flat_map(move |rows| parts.clone().map(move |n| high(rows, width).in_parts(n)));
         shared.chain([Tile::ping_pong(64, width, 4), Tile::ping_pong(128, width, 4)])
     });
-    let lengths: &[usize] = if inputs.operation.dtype().is_four_bits() { &[128, 256] } else { &[128] };
-    let tiles = shapes.flat_map(|tile| lengths.iter().filter_map(move |bk| deep(tile, *bk, inputs.operation)));
-    let fitting = tiles.filter(|tile| registers(tile, inputs.operation) <= MOST_BESIDE_A);
-    let mut estimates: Vec<(Tile, f64)> = fitting.map(|tile| (tile, estimate(&tile, inputs))).collect();
-    estimates.sort_by(|a, b| a.1.total_cmp(&b.1));
-    estimates.truncate(TILES);
-    estimates.into_iter().map(|(tile, _)| tile).collect()
+    let lengths: &[usize] = if operation.dtype().is_four_bits() { &[128, 256] } else { &[128] };
+    let tiles = shapes.flat_map(|tile| lengths.iter().filter_map(move |bk| deep(tile, *bk, operation)));
+    tiles.filter(|tile| registers(tile, operation) <= MOST_BESIDE_A).collect()
 }
 
 /// The tile with blocks of so many K elements, and with as many stages as fit, unless these are too few.
@@ -73,11 +79,21 @@ const SMOOTH: f64 = 4.0;
 
 /// Estimated cycles of a tile.
 pub(super) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
+    let waves = if cost::takes_turns(tile) { 1.0 } else { waves(tile, inputs.shape, inputs.gpu) };
+    let epilogues = cost::epilogue(tile, inputs) * waves / CLOCK;
+    (without_epilogue(tile, inputs.operation, inputs.shape, inputs.gpu) + epilogues) / NANOSECONDS
+}
+
+fn waves(tile: &Tile, Shape { m, n, batch, .. }: Shape, gpu: Gpu) -> f64 {
+    let clusters = m.div_ceil(tile.bm).saturating_mul(n.div_ceil(tile.multiplied_columns())).saturating_mul(batch);
+    clusters.div_ceil(tile.clusters_at_once(gpu.multiprocessors).max(1)) as f64
+}
+
+/// Estimated nanoseconds of a tile without its epilogues.
+fn without_epilogue(tile: &Tile, operation: Operation, shape: Shape, gpu: Gpu) -> f64 {
     let TileShape::Sm90a { bk, consumers, .. } = tile.shape else { return f64::INFINITY };
-    let (Shape { m, n, k, batch }, operation) = (inputs.shape, inputs.operation);
-    let (parts, columns) = (tile.parts(), tile.multiplied_columns());
-    let clusters = m.div_ceil(tile.bm).saturating_mul(n.div_ceil(columns)).saturating_mul(batch);
-    let waves = clusters.div_ceil(tile.clusters_at_once(inputs.gpu.multiprocessors).max(1)) as f64;
+    let Shape { m, n, k, batch } = shape;
+    let (parts, columns, waves) = (tile.parts(), tile.multiplied_columns(), waves(tile, shape, gpu));
     let terms = k.div_ceil(parts).next_multiple_of(bk) as f64;
     let [of_a, of_b] = operation.dtypes().map(|dtype| dtype.bits() as f64 / 8.0);
     let entry = k as f64 * batch as f64;
@@ -92,21 +108,32 @@ pub(super) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
         * (panels * (PANEL + PANEL_BESIDE * beside) + terms / bk as f64 * STAGE * beside)
         * if shifted { SHIFTED } else { 1.0 };
     let longest = [memory, taken_in, products, widened].map(|time| time.powf(SMOOTH)).iter().sum::<f64>().powf(1.0 / SMOOTH);
-    let epilogue = cost::epilogue(tile, inputs) * if cost::takes_turns(tile) { 1.0 } else { waves } / CLOCK;
-    (longest + epilogue + LAUNCH + EXCHANGE * (parts as f64).log2()) / NANOSECONDS
+    longest + LAUNCH + EXCHANGE * (parts as f64).log2()
 }
 
-/// Whether Hopper's mainloop reads weights of fewer bits at least as fast as `gemv`: those of eight bits without scales beside
-/// any rows, and all others beside more than a few.
-pub(in crate::plan) fn read_faster(operation: Operation, shape: Shape, alignment: [usize; 2], target: Target) -> bool {
-    let (turned, rows) = match operation.widened() {
-        Some(0) => (operation, shape.n),
-        Some(_) => (operation.transposed(), shape.m),
+/// Whether Hopper's mainloop reads weights of fewer bits in less than so many nanoseconds. Eight bits without scales are its own
+/// beside more than a few rows, and beside bf16, where `gemv` was not measured.
+pub(in crate::plan) fn reads_faster(asked: &Asked<'_>, than: f64) -> bool {
+    let Asked { operation, shape, alignment, gpu, .. } = *asked;
+    let (turned, seen) = match operation.widened() {
+        Some(0) => (operation, shape),
+        Some(_) => (operation.transposed(), Shape { m: shape.n, n: shape.m, ..shape }),
         None => return false,
     };
-    let bytes_alone = turned.dtype().is_eight_bits() && !turned.is_scaled();
-    target.has_wgmma() && in_registers(turned) && alignment.iter().all(|bytes| *bytes >= TMA_UNIT) && (bytes_alone || rows > FEW)
+    if !in_registers(turned) || alignment.iter().any(|bytes| *bytes < TMA_UNIT) {
+        return false;
+    }
+    let measured = match (turned.dtype().is_four_bits(), turned.is_scaled()) {
+        (true, _) => MEASURED.0,
+        (false, true) => MEASURED.1,
+        (false, false) if seen.n > FEW || turned.dtypes()[1] == DType::BF16 => return true,
+        (false, false) => MEASURED.2,
+    };
+    fitting(turned, seen).iter().any(|tile| measured * without_epilogue(tile, turned, seen, gpu) < than)
 }
 
-/// Rows beside which `gemv` is faster for weights of four bits or with scales.
+/// The most rows beside which `gemv` reads eight bits without scales faster.
 const FEW: usize = 8;
+/// Measured times over estimates beside up to 16 rows: of four bits, of eight bits with scales, and of eight bits without
+/// (`docs/measurements/0096-bare-weights.md`).
+const MEASURED: (f64, f64, f64) = (0.98, 0.94, 0.9);
