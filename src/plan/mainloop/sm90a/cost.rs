@@ -301,8 +301,8 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>, model: &Co
     let narrow = shape.m.min(shape.n) <= NARROW;
     let l2 = model.from_l2;
     let bytes = |lines: usize, sharing: usize| blocks * lines as f64 / sharing as f64 * terms * size as f64;
-    // The larger operand of a narrow output is the rows of its tiles, and comes from memory.
     let matrices = bytes::of_matrices(inputs.program, shape) as f64;
+    // The larger operand of a narrow output is the rows of its tiles, and comes from memory.
     let fetch = bytes(tile.bm, cluster_n) / if narrow { l2.min(model.from_memory) } else { l2 }
         + (bytes(tile.bn, cluster_m) + model.beside_operands * matrices) / l2;
     let patches = inputs.operation.patches();
