@@ -142,7 +142,7 @@ DEVICE void add_two(float (&sums)[4], const Tokens& tokens, int i, int j) {
 }
 // The pairs of a word that share an instruction: first and second of a half of its pairs.
 constexpr int BESIDE = NIBBLES ? 2 : 1;
-// Of sums (or totals) i of a lane: the row among the lane's two, and the column among those of the lane's numbers.
+// Where sum (or total) i of a lane belongs: the row among the lane's two, and the column among those of the lane's numbers.
 DEVICE constexpr int row_of(int i) { return TALL ? i / 2 : i % 2; }
 DEVICE constexpr int column_of(int t, int out, int i) { return TALL ? i % 2 * LINES + t * 2 + out : t * 2 + i / 2; }
 DEVICE constexpr int total_of(int row) { return TALL ? row * 2 : row; }
@@ -225,7 +225,7 @@ struct Copies {
         to_weights = ring + lane * PIECE;
         to_tokens = ring + WEIGHTS_BYTES + row * ROW_BYTES + place_of_chunk(row, chunk % CHUNKS, chunk / CHUNKS);
     }
-    // Of a step with `left` elements of K, if it exists.
+    // Copies a step with `left` elements of K, if it exists.
     template <bool WHOLE> DEVICE void copy_tokens(u32 stage, int left, bool exists) const {
         const Element* from = tokens;
 #pragma unroll

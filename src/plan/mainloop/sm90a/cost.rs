@@ -88,7 +88,7 @@ pub(in crate::plan) fn tiles(inputs: CostInputs<'_>) -> impl Iterator<Item = Til
     let small = small_tiles(&inputs);
     let pairs = TILES.iter().filter(|tile| tile.bn >= 64).map(|tile| tile.clustered(2, 1));
     let across = TILES.iter().filter(|tile| tile.bn == 64).map(|tile| tile.clustered(1, 2));
-    // Of tiles with the same estimate, which images decide, small ones come first: their epilogues are hidden.
+    // Small tiles come first, and are taken where several have the same estimate, that of images: their epilogues are hidden.
     let all = small.iter().chain(&TILES).chain(&NARROW_TILES).copied().chain(pairs).chain(across);
     all.map(move |tile| shallow(tile.of_elements(size), &inputs))
 }
