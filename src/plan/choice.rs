@@ -41,7 +41,7 @@ impl Choice {
         self.chosen
     }
 
-    /// The estimated nanoseconds of a launch; `None` where estimates only compare tiles.
+    /// The estimated nanoseconds of a launch, which are at least what memory takes; `None` where estimates only compare tiles.
     pub fn nanoseconds(&self) -> Option<u64> {
         self.nanoseconds
     }

@@ -54,11 +54,9 @@ pub(super) fn choose(mainloop: Mainloop, request: &TileRequest<'_>, choice: &mut
 /// the same for all of them.
 fn moved(request: &TileRequest<'_>) -> u64 {
     let TileRequest { operation, program, shape, .. } = *request;
-    // Entries of a batch may share an operand, and a convolution reads its images several times.
-    let is_plain = operation.multiplies() && operation.patches().is_none() && shape.batch == 1;
-    let operands = operation.dtypes().map(|dtype| dtype.bytes(shape.k));
-    let read = if is_plain { operands[0].saturating_mul(shape.m).saturating_add(operands[1].saturating_mul(shape.n)) } else { 0 };
-    (read.saturating_add(bytes::of_matrices(program, shape)) as f64 / MEMORY) as u64
+    // Entries of a batch may share an operand.
+    let read = if operation.multiplies() && shape.batch == 1 { bytes::of_operands(operation, shape) } else { 0.0 };
+    ((read + bytes::of_matrices(program, shape) as f64) / MEMORY) as u64
 }
 
 /// The shortest estimate of all candidates, in nanoseconds, whether or not they fit: no tile that fits takes less.

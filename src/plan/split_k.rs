@@ -13,6 +13,7 @@ use crate::args::{Slot, slots};
 use crate::check::{Checked, check};
 use crate::ir::graph::{Graph, Node};
 use crate::ir::{Operand, Order, Sink, SinkKind};
+use crate::plan::epilogue::bytes;
 use crate::plan::launch::repack::{BANDWIDTH, LAUNCH, MEMORY};
 use crate::plan::mainloop::patches;
 use crate::plan::request::PlanRequest;
@@ -99,14 +100,7 @@ const fn whole_terms(operation: Operation) -> usize {
 pub(super) fn best(request: &PlanRequest<'_>, whole: &KernelPlan) -> Option<(usize, f64, f64)> {
     let Shape { m, n, k, .. } = request.problem.shape;
     let size = request.operation.dtype().size() as f64;
-    let read = match request.operation.patches() {
-        Some(patches) => {
-            let images = (patches.image_pixels() * patches.channels()) as f64;
-            images + if patches.are_rows() { n } else { m } as f64 * k as f64
-        }
-        None => (m as f64 + n as f64) * k as f64,
-    };
-    let floor = read * size / MEMORY;
+    let floor = bytes::of_operands(request.operation, request.problem.shape) / MEMORY;
     let time = |plan: &KernelPlan, parts: usize| {
         // If N is contiguous, columns come by 128 bytes.
         let along_n = plan.operation.layout().is_some_and(|layout| layout.b() == Order::RowMajor);

@@ -142,9 +142,6 @@ fn reach(what: &str, shapes: &[Measured], least: [f64; 3]) {
     assert!(reached.iter().zip(least).all(|(reached, least)| *reached >= least), "{what}: {reached:.4?}");
 }
 
-/// Estimated cycles of a microsecond, as the planner takes them.
-const CYCLES: f64 = 1400.0;
-
 /// What a model would lose on a shape if it chose among the tiles by chance, the likelier the less it estimates them to
 /// take: a smooth stand-in for [`nearness`].
 fn loss(shapes: &[Measured], model: &CostModel) -> f64 {
@@ -164,7 +161,7 @@ fn loss(shapes: &[Measured], model: &CostModel) -> f64 {
         let offset = logs.iter().zip(&lost).map(|(log, lost)| log - lost).sum::<f64>() / count;
         let error: f64 = logs.iter().zip(&lost).map(|(log, lost)| (log - lost - offset).abs()).sum::<f64>() / count;
         // `lost` is microseconds over the least ones, as logarithms.
-        let size = (offset - best - CYCLES.ln()).abs();
+        let size = (offset - best - (1e3 * CostModel::CYCLES).ln()).abs();
         expected + SHAPE * error + SIZE * size
     };
     shapes.iter().map(of).sum::<f64>() / shapes.len() as f64

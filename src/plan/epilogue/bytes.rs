@@ -1,8 +1,19 @@
-//! The bytes of an epilogue's matrices.
+//! The bytes of an epilogue's matrices, and of the operands in front of it.
 
 use crate::ir::{Operand, axes::L};
 use crate::plan::epilogue::program::{InstrKind, Phase, Program};
-use crate::problem::Shape;
+use crate::problem::{Operation, Shape};
+
+/// Bytes of both operands of one entry of a batch, each once: of a convolution, images and filters.
+pub(in crate::plan) fn of_operands(operation: Operation, Shape { m, n, k, .. }: Shape) -> f64 {
+    let lines = [m, n].map(|lines| lines as f64 * k as f64);
+    let elements = operation.patches().map_or(lines, |patches| {
+        let images = (patches.image_pixels() * patches.channels()) as f64;
+        if patches.are_rows() { [images, lines[1]] } else { [lines[0], images] }
+    });
+    let bits = operation.dtypes().map(|dtype| dtype.bits() as f64);
+    (elements[0] * bits[0] + elements[1] * bits[1]) / 8.0
+}
 
 /// Bytes of all matrices that an epilogue reads and writes, each once.
 pub(in crate::plan) fn of_matrices(program: &Program, Shape { m, n, batch, .. }: Shape) -> usize {

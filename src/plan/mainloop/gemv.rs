@@ -59,8 +59,8 @@ impl Rules for Gemv {
         {
             return Some(format!("for at most {FEW_WIDENED} rows beside weights of fewer bits"));
         }
-        let beside_weights = || nanoseconds_beside_weights(operation, shape, gpu);
-        if !forced && Sm90a.why_not(asked).is_none() && widened_tiles::reads_faster(asked, beside_weights()) {
+        let is_slower = || widened_tiles::reads_faster(asked, nanoseconds_beside_weights(operation, shape, gpu));
+        if !forced && Sm90a.why_not(asked).is_none() && is_slower() {
             return Some("sm90a widens these weights in registers, and is estimated to read them faster".into());
         }
         if !forced && narrow_tiles_read_faster(operation, shape, alignment, target) {
@@ -224,7 +224,7 @@ static GEMV_N: [Candidate; 6] = [
     candidate(Tile::gemv(4, 32, 256, 2, 1), 20.0, 15.5, 0.0),
 ];
 
-/// The factor for scales of eight bits.
+/// The factor for weights of eight bits that have scales.
 const SCALED: f64 = 1.07;
 
 /// The tiles beside weights of fewer bits: a lane has 16 bytes of a line in a step, or less if a group of four bits is short.
@@ -240,7 +240,7 @@ fn of_weights(operation: Operation, weights: usize) -> &'static [Candidate] {
 /// The estimated nanoseconds of the best tile beside weights of fewer bits.
 fn nanoseconds_beside_weights(operation: Operation, shape: Shape, gpu: Gpu) -> f64 {
     let Some(weights) = operation.widened() else { return f64::INFINITY };
-    let seen = if weights == 0 { Shape { m: shape.n, n: shape.m, ..shape } } else { shape };
+    let seen = if weights == 0 { shape.transposed() } else { shape };
     let suitable = of_weights(operation, weights).iter().filter(|candidate| seen.m <= candidate.rows);
     let eight_bits_scaled = operation.is_scaled() && !operation.dtypes()[weights].is_four_bits();
     let slower = if eight_bits_scaled { SCALED } else { 1.0 };

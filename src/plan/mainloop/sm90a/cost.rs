@@ -114,7 +114,7 @@ const WASTED: [f64; 2] = [1.12, 1.8];
 
 /// Nanoseconds of an estimated cycle. Launches that fill the device for 100 us have 1.2 estimated cycles a nanosecond,
 /// and short launches of few blocks have 1.7. This value lies between the two.
-pub(in crate::plan) const NANOSECONDS: f64 = 1.0 / 1.4;
+pub(in crate::plan) const NANOSECONDS: f64 = 1.0 / CostModel::CYCLES;
 
 /// The extent up to which an output is narrow.
 pub(super) const NARROW: usize = 128;
@@ -223,9 +223,10 @@ fn of_tile(tile: &Tile, inputs: &CostInputs<'_>, model: &CostModel) -> Option<Cy
     let begin = if consumers == 1 { model.epilogue_single } else { model.epilogue };
     let epilogue =
         begin + if direct { model.chunk_direct } else { model.chunk } * chunks + besides + model.element * area / 128.0 + values;
-    // The share of a tile's chunks, of both consumers, that shared memory has no room for beside the stages.
+    // The share of all consumers' chunks that shared memory has no room for beside the stages.
     let matrices = program.loads_of(Phase::Visit).map(|(_, _, operand)| operand).chain(program.stores.iter().map(|s| s.operand));
-    let needed = 2.0 * chunks * (CHUNK_ROWS * chunk * matrices.map(|operand| operand.dtype.bits()).sum::<usize>() / 8) as f64;
+    let needed =
+        consumers as f64 * chunks * (CHUNK_ROWS * chunk * matrices.map(|operand| operand.dtype.bits()).sum::<usize>() / 8) as f64;
     let room = RING.saturating_sub(stages * stage_bytes(tile, inputs.operation, bk)) as f64;
     let lacking = if direct { 0.0 } else { (1.0 - room / needed).max(0.0) };
     let epilogue = epilogue + model.wait * loads * chunks * (1.0 + model.starved * lacking);

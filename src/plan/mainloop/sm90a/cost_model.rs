@@ -49,6 +49,9 @@ macro_rules! model {
 }
 
 impl CostModel {
+    /// Estimated cycles of a nanosecond.
+    pub const CYCLES: f64 = 1.4;
+
     /// The model for a GPU, and for whether rows of both operands begin at cache lines.
     pub const fn of(model: GpuModel, rows_begin_at_lines: bool) -> &'static CostModel {
         match (model, rows_begin_at_lines) {

@@ -117,7 +117,7 @@ pub(in crate::plan) fn reads_faster(asked: &Asked<'_>, than: f64) -> bool {
     let Asked { operation, shape, alignment, gpu, .. } = *asked;
     let (turned, seen) = match operation.widened() {
         Some(0) => (operation, shape),
-        Some(_) => (operation.transposed(), Shape { m: shape.n, n: shape.m, ..shape }),
+        Some(_) => (operation.transposed(), shape.transposed()),
         None => return false,
     };
     if !in_registers(turned) || alignment.iter().any(|bytes| *bytes < TMA_UNIT) {
