@@ -12,7 +12,7 @@ const DEFAULT: i32 = 8;
 
 /// The group height of a tile: see [`Gemm::raster_group`](crate::Gemm::raster_group).
 pub(in crate::plan) fn group(tile: &Tile, request: &TileRequest<'_>) -> i32 {
-    let own = || tile.rules().raster(tile, request.shape, request.operation).unwrap_or(DEFAULT);
+    let own = || tile.rules().raster(tile, request).unwrap_or(DEFAULT);
     request.preferences.raster_group.map_or_else(own, NonZeroI32::get)
 }
 

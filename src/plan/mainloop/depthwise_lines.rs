@@ -17,7 +17,7 @@ use crate::plan::code::{Copied, Copies, Price, Priced, widening};
 use crate::plan::epilogue::program::Phase;
 use crate::plan::epilogue::reduce::span_rows;
 use crate::plan::request::TileRequest;
-use crate::problem::{Operation, Patches, Shape, Windows};
+use crate::problem::{Operation, Patches, Windows};
 use crate::target::Gpu;
 use std::ops::RangeInclusive;
 
@@ -445,7 +445,7 @@ impl Rules for DepthwiseLines {
     }
 
     /// Tiles side by side read pieces of the same lines of the cache.
-    fn raster(&self, _: &Tile, _: Shape, _: Operation) -> Option<i32> {
+    fn raster(&self, _: &Tile, _: &TileRequest<'_>) -> Option<i32> {
         Some(1)
     }
 

@@ -8,7 +8,7 @@ use super::tall;
 use super::tile::{Tile, TileShape};
 use crate::plan::code::{Copied, Copies, Price, Priced};
 use crate::plan::request::TileRequest;
-use crate::problem::{Operation, Shape};
+use crate::problem::Operation;
 
 /// Its rules.
 pub(super) struct Pointwise;
@@ -61,7 +61,7 @@ impl Rules for Pointwise {
     }
 
     /// Blocks side by side read lines of memory side by side.
-    fn raster(&self, tile: &Tile, _: Shape, _: Operation) -> Option<i32> {
+    fn raster(&self, tile: &Tile, _: &TileRequest<'_>) -> Option<i32> {
         (tile.bm >= tall::LEAST_ROWS).then_some(1)
     }
 

@@ -172,7 +172,7 @@ pub(in crate::plan) trait Rules: Sync {
     }
 
     /// The group height of a tile in the order of tiles, if that makes a difference.
-    fn raster(&self, _tile: &Tile, _shape: Shape, _operation: Operation) -> Option<i32> {
+    fn raster(&self, _tile: &Tile, _request: &TileRequest<'_>) -> Option<i32> {
         None
     }
 

@@ -53,42 +53,45 @@ fn bytes_of_weights(shape: Shape, size: usize) -> usize {
     [shape.k, shape.batch, size].into_iter().fold(shape.m.max(shape.n), usize::saturating_mul)
 }
 
-/// Bytes a nanosecond from memory; the factor for unequal work, for each whole share that the busiest multiprocessor
-/// has too much; and the factor for each further tile that reads the same weights.
-const MEMORY: f64 = 5300.0;
-const UNEQUAL: f64 = 0.32;
-const AGAIN: f64 = 0.55;
-/// The factor for what a block with one consumer instead of two takes in, and the part of the time that it takes in operands
-/// across lines if blocks leave half of the multiprocessors to the next launch.
-const SINGLE: f64 = 1.13;
-const HALF: f64 = 0.7;
+/// Bytes a nanosecond from memory, and the factor for each further tile that reads the same weights.
+const MEMORY: f64 = 6000.0;
+const AGAIN: f64 = 0.62;
+/// Bytes a nanosecond that a block draws from memory in a wave on more than half of the multiprocessors. Two multiprocessors
+/// share a way to memory: up to half of them have one each, and as soon as two blocks share one, both are slower and all
+/// wait for them. 70 blocks with the weights of 84 MB take 30.8 us, 66 take 22.7, and 132 take 20.8
+/// (`docs/measurements/0098-blocks-and-stores.md`).
+const DRAWN: f64 = 50.7;
+/// The power of both these times' smooth maximum.
+const OF_MEMORY: f64 = 6.6;
+/// The part of the time that a block takes in operands across lines if blocks leave half of the multiprocessors to the next
+/// launch.
+const HALF: f64 = 0.74;
 /// Multiply-adds a nanosecond of one multiprocessor beside so many copies, of 16 bits; half as many of tf32.
-const PRODUCTS: f64 = 2560.0;
-const OVERHEADS: Overheads = Overheads { launch: 450.0, full: 810.0, exchange: 20.0, exchanged: 27.0 };
+const PRODUCTS: f64 = 2460.0;
+const OVERHEADS: Overheads = Overheads { launch: 200.0, full: 468.0, exchange: 10.0, exchanged: 12.8 };
 /// Cycles a nanosecond, for epilogues.
 pub(super) const CLOCK: f64 = 1.75;
 /// Factor for tiles that reach beyond the rows, for the square of the share of their lines that does: copies of lines
 /// outside of the matrix are no faster than others.
-const PADDED: f64 = 1.0;
-/// Nanoseconds, and a factor in one wave, for blocks of a cluster that share what they fetch. Factors for blocks with all of K
-/// that have more than one tile, and for those whose tiles have this many rows of weights or more.
-const TIED: (f64, f64) = (470.0, 1.125);
-const TURNS: f64 = 1.06;
-const TALL: (usize, f64) = (192, 1.05);
+const PADDED: f64 = 3.0;
+/// Nanoseconds, and a factor in one wave, for blocks of a cluster that share what they fetch. The factor for blocks with all of
+/// K whose tiles have this many rows of weights or more.
+const TIED: (f64, f64) = (4280.0, 1.10);
+const TALL: (usize, f64) = (192, 1.117);
 
 /// Bytes a nanosecond that one multiprocessor takes in of an operand. A run of 128 bytes that begins inside a line of the
 /// cache comes from two lines.
 const fn taken_in(k_contiguous: bool, begins_at_lines: bool) -> f64 {
     match (k_contiguous, begins_at_lines) {
-        (true, true) => 121.0,
+        (true, true) => 81.6,
         (false, true) => 92.0,
-        (true, false) => 56.0,
-        (false, false) => 53.0,
+        (true, false) => 44.1,
+        (false, false) => 34.1,
     }
 }
 
-/// The power of a sum of powers that is a smooth maximum.
-const SMOOTH: f64 = 4.4;
+/// The power of the smooth maximum of memory, input and products.
+const SMOOTH: f64 = 8.0;
 
 /// Factor for the stages and bytes of a ring. A ring of few stages runs empty, which costs in proportion to the
 /// products' share of the memory time. A ring of few bytes keeps too few bytes in flight.
@@ -174,7 +177,7 @@ fn lying(rows: usize, features: usize, multiprocessors: usize) -> Vec<Tile> {
 
 /// The estimated time of a tile, in the unit of [`cost::estimate`].
 pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
-    let TileShape::Sm90a { bk, stages, consumers, cluster: [along_m, along_n], .. } = tile.shape else { return f64::INFINITY };
+    let TileShape::Sm90a { bk, stages, cluster: [along_m, along_n], .. } = tile.shape else { return f64::INFINITY };
     let (shape, size) = (inputs.shape, inputs.operation.multiplied().size() as f64);
     let parts = tile.parts();
     let [across, along] = [shape.m.div_ceil(tile.bm * along_m), shape.n.div_ceil(tile.bn * along_n)];
@@ -182,41 +185,47 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
     let at_once = tile.clusters_at_once(inputs.gpu.multiprocessors);
     let waves = clusters.div_ceil(at_once) as f64;
     let terms = shape.k.div_ceil(parts).next_multiple_of(bk) as f64;
-    // The share of blocks of K that a multiprocessor without work could have taken.
-    let unequal = waves * inputs.gpu.multiprocessors as f64 / (clusters as f64 * (along_m * along_n) as f64) - 1.0;
     let (entry, rows) = (shape.k as f64 * size * shape.batch as f64, shape.m.min(shape.n));
     // The number of tiles that read the same weights, and the weights including these repeated reads.
     let upright = shape.m >= shape.n;
     let readers = if upright { along } else { across };
     let weights = shape.m.max(shape.n) as f64 * (1.0 + AGAIN * (readers - 1) as f64);
     let bytes = (weights + rows as f64) * entry + shape.m as f64 * shape.n as f64 * shape.batch as f64 * size;
-    let memory = bytes / MEMORY * (1.0 + UNEQUAL * unequal);
+    let blocks = clusters.saturating_mul(along_m * along_n);
+    let last = blocks.saturating_sub((waves as usize).saturating_sub(1).saturating_mul(at_once * along_m * along_n));
+    let crowded = if 2 * last > inputs.gpu.multiprocessors { waves } else { waves - 1.0 };
+    let drawn = crowded * weights * entry / blocks as f64 / DRAWN;
+    let memory = smooth([bytes / MEMORY, drawn], OF_MEMORY);
     // Blocks of a cluster get half of what they share from each other.
     let [shared_m, shared_n] = if parts > 1 { [1, 1] } else { [along_m, along_n] };
     let columns = tile.multiplied_columns() as f64;
     let held = [tile.bm, held_columns(tile, inputs.operation)];
     let (at_lines, contiguous) = (inputs.rows_begin_at_lines, inputs.operation.k_contiguous());
     let lines = |i: usize, shared: usize| held[i] as f64 / shared as f64 / taken_in(contiguous[i], at_lines[i]);
-    let blocks = clusters.saturating_mul(along_m * along_n);
     let filled = (blocks as f64 / inputs.gpu.multiprocessors as f64).min(1.0);
     let overlaps = filled <= 0.5 && at_lines != [true; 2];
-    let slower = [(consumers == 1, SINGLE), (overlaps, HALF)];
-    let taken_in = waves * (lines(0, shared_n) + lines(1, shared_m)) * terms * size * of_those(slower);
+    let taken_in = waves * (lines(0, shared_n) + lines(1, shared_m)) * terms * size * of_those([(overlaps, HALF)]);
     let slower = [(size > 2.0, size / 2.0), (overlaps, HALF)];
     let products = waves * tile.bm as f64 * columns * terms / PRODUCTS * of_those(slower);
-    let together = [memory, taken_in, products].map(|time| time.powf(SMOOTH)).iter().sum::<f64>().powf(1.0 / SMOOTH);
+    // All but the last epilogue run while the next tile's operands come.
+    let epilogue = cost::epilogue(tile, inputs) / CLOCK;
+    let turns = if cost::takes_turns(tile) { 1.0 } else { waves };
+    let together = smooth([memory, taken_in, products + (turns - 1.0) * epilogue], SMOOTH);
     let ring = stages * stage_bytes(tile, inputs.operation, bk);
     // Multicast ties rings to the slowest block.
     let tied = parts == 1 && along_m * along_n > 1;
-    let slower =
-        [(tied && waves < 2.0, TIED.1), (upright && parts == 1 && tile.bm >= TALL.0, TALL.1), (parts == 1 && waves > 1.0, TURNS)];
+    let slower = [(tied && waves < 2.0, TIED.1), (upright && parts == 1 && tile.bm >= TALL.0, TALL.1)];
     let beyond = if upright { along * tile.bn * along_n } else { across * tile.bm * along_m } - rows;
     let part = beyond as f64 / readers as f64 / (tile.bm as f64 + columns);
     let padded = 1.0 + PADDED * part * part;
-    let epilogue = cost::epilogue(tile, inputs) * if cost::takes_turns(tile) { 1.0 } else { waves } / CLOCK;
     let overheads = OVERHEADS.of(tile, filled) + if tied { TIED.0 } else { 0.0 };
     let streamed = together * hurried(stages, ring, products / memory) * of_those(slower) * padded;
     (streamed + epilogue + overheads) / NANOSECONDS
+}
+
+/// A smooth maximum: the root of a sum of powers.
+pub(super) fn smooth<const N: usize>(times: [f64; N], power: f64) -> f64 {
+    times.map(|time| time.powf(power)).iter().sum::<f64>().powf(1.0 / power)
 }
 
 /// What a kernel takes beside its products and its epilogue, in nanoseconds.

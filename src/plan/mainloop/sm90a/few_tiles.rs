@@ -1,17 +1,19 @@
-//! Few tiles with a long K: too few to occupy the multiprocessors, so blocks of a cluster share a tile's K.
+//! Few tiles with a long K: too few to occupy the multiprocessors. So tiles are made that occupy them at once, or blocks of a
+//! cluster share a tile's K.
 //!
-//! Each block multiplies a part of K for the whole tile, sends the others its sums of their columns, and finishes its own
+//! Each of those multiplies a part of K for the whole tile, sends the others its sums of their columns, and finishes its own
 //! columns. That needs no second kernel and no memory, unlike a split of K into a batch, so it pays for short launches.
 //!
 //! The estimate counts nanoseconds: what memory and the L2 cache deliver, what one multiprocessor takes in and multiplies, and
 //! how long blocks exchange sums. Its constants follow from times on an H200 (`docs/measurements/0082-one-wave.md`,
-//! `docs/measurements/0083-parts-of-lines.md`).
+//! `docs/measurements/0083-parts-of-lines.md`, `docs/measurements/0098-blocks-and-stores.md`).
 
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, NANOSECONDS};
-use crate::plan::mainloop::sm90a::few_rows::{self, CLOCK, Overheads, deep, high};
+use crate::plan::mainloop::sm90a::few_rows::{self, CLOCK, Overheads, deep, high, smooth};
 use crate::plan::{Tile, TileShape};
 use crate::problem::{Operation, Shape};
 use crate::target::{Gpu, GpuModel};
+use std::iter;
 
 /// The least K for which sharing it is tried, and the fewest K elements of a block.
 const TERMS: usize = 1024;
@@ -19,7 +21,7 @@ const LEAST_TERMS: usize = 256;
 /// The same of eight blocks, which wait longer for each other.
 const LEAST_TERMS_OF_EIGHT: usize = 1024;
 /// The most tiles that are examined for a problem.
-const TILES: usize = 16;
+const TILES: usize = 24;
 
 /// Whether a problem has so few tiles of 128 x 128 that multiprocessors are idle.
 pub(in crate::plan) fn applies(operation: Operation, shape: Shape, gpu: Gpu) -> bool {
@@ -33,9 +35,9 @@ pub(in crate::plan) fn applies(operation: Operation, shape: Shape, gpu: Gpu) -> 
 
 const HEIGHTS: [usize; 3] = [64, 128, 256];
 const WIDTHS: [usize; 12] = [16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 256];
-const PARTS: [usize; 4] = [2, 3, 4, 8];
+const PARTS: [usize; 5] = [1, 2, 3, 4, 8];
 
-/// The tiles with the shortest estimates whose blocks share K and all run at once.
+/// The tiles with the shortest estimates that all run at once, with blocks that share K, operands or nothing.
 pub(in crate::plan) fn tiles(inputs: &CostInputs<'_>) -> Vec<Tile> {
     let Shape { m, n, k, batch } = inputs.shape;
     let sizes = HEIGHTS.into_iter().flat_map(|height| WIDTHS.map(|width| [height, width]));
@@ -45,10 +47,15 @@ pub(in crate::plan) fn tiles(inputs: &CostInputs<'_>) -> Vec<Tile> {
         width.is_multiple_of(8 * parts) && k >= parts * if *parts == 8 { LEAST_TERMS_OF_EIGHT } else { LEAST_TERMS }
     });
     let at_once = |tile: &Tile| {
-        let clusters = m.div_ceil(tile.bm).saturating_mul(n.div_ceil(tile.multiplied_columns())).saturating_mul(batch);
+        let TileShape::Sm90a { cluster: [along_m, along_n], .. } = tile.shape else { return false };
+        let clusters = m.div_ceil(tile.bm * along_m).saturating_mul(n.div_ceil(tile.bn * along_n)).saturating_mul(batch);
         clusters <= tile.clusters_at_once(inputs.gpu.multiprocessors)
     };
-    let shared = shared.map(|(height, width, parts)| high(height, width).in_parts(parts)).filter(at_once);
+    let clustered = |tile: Tile| {
+        let pairs = [(2, 1), (1, 2)].into_iter().filter(move |_| tile.parts() == 1);
+        iter::once(tile).chain(pairs.map(move |(along_m, along_n)| tile.clustered(along_m, along_n)))
+    };
+    let shared = shared.map(|(height, width, parts)| high(height, width).in_parts(parts)).flat_map(clustered).filter(at_once);
     let tiles = shared.flat_map(|tile| [128, 64].map(|bk| deep(tile, bk, inputs.operation))).flatten();
     let mut estimates: Vec<(Tile, f64)> = tiles.map(|tile| (tile, estimate(&tile, inputs))).collect();
     estimates.sort_by(|a, b| a.1.total_cmp(&b.1));
@@ -68,8 +75,11 @@ const L2: f64 = 18_200.0;
 const TAKEN_IN: f64 = 115.0;
 const PRODUCTS: f64 = 3370.0;
 const OVERHEADS: Overheads = Overheads { launch: 100.0, full: 600.0, exchange: 60.0, exchanged: 17.0 };
-/// The factor for blocks of a cluster that share what they fetch.
+/// The factors for blocks with all of K, and for those of a cluster that share what they fetch.
+const WHOLE: f64 = 0.955;
 const TIED: f64 = 1.11;
+/// The power of the smooth maximum of all these times.
+const SMOOTH: f64 = 4.0;
 
 /// Factor for a ring of few stages, which runs empty.
 const fn hurried(stages: usize) -> f64 {
@@ -96,11 +106,13 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
     let [shared_m, shared_n] = if parts > 1 { [1.0, 1.0] } else { [along_m as f64, along_n as f64] };
     let from_l2 = blocks * (tile.bm as f64 / shared_n + columns / shared_m) * terms * size / L2;
     let taken_in = waves * lines * terms * size / TAKEN_IN;
-    let products = waves * tile.bm as f64 * columns * terms / PRODUCTS;
-    // A smooth maximum.
-    let together = [memory, from_l2, taken_in, products].map(|time| time.powi(4)).iter().sum::<f64>().powf(0.25);
+    // All but the last epilogue run while the next tile's operands come.
+    let epilogue = cost::epilogue(tile, inputs) / CLOCK;
+    let turns = if cost::takes_turns(tile) { 1.0 } else { waves };
+    let products = waves * tile.bm as f64 * columns * terms / PRODUCTS + (turns - 1.0) * epilogue;
+    let together = smooth([memory, from_l2, taken_in, products], SMOOTH);
+    let whole = if parts == 1 { WHOLE } else { 1.0 };
     let tied = if parts == 1 && along_m * along_n > 1 { TIED } else { 1.0 };
-    let epilogue = cost::epilogue(tile, inputs) * if cost::takes_turns(tile) { 1.0 } else { waves } / CLOCK;
     let filled = (blocks / inputs.gpu.multiprocessors as f64).min(1.0);
-    (together * hurried(stages) * tied + epilogue + OVERHEADS.of(tile, filled)) / NANOSECONDS
+    (together * hurried(stages) * whole * tied + epilogue + OVERHEADS.of(tile, filled)) / NANOSECONDS
 }

@@ -5,7 +5,9 @@
 //! above some 2048^3 power limits a product's speed (`docs/measurements/0016-l2-reuse.md`).
 
 use crate::plan::epilogue::bytes;
+use crate::plan::mainloop::sm90a::cost;
 use crate::plan::mainloop::sm90a::few_rows::ROWS;
+use crate::plan::request::TileRequest;
 use crate::plan::{CHUNK_ROWS, KernelPlan, Program, Schedule, Staging, TileShape};
 use crate::problem::Shape;
 
@@ -25,13 +27,27 @@ const TILE: usize = 128 * 192;
 /// read from memory.
 const ROUNDS: usize = 24;
 
-/// The group height of tiles, or clusters, of so many rows.
-pub(super) fn group(rows_of_tile: usize, shape: Shape, size: usize) -> i32 {
-    let rows = (GROUP_BYTES / (shape.k * size).max(1)).clamp(GROUP_ROWS.0, GROUP_ROWS.1);
-    // Make the groups equal: a small group at the end would fetch B for few rows.
-    let tiles = shape.m.div_ceil(rows_of_tile).max(1);
-    let groups = tiles.div_ceil((rows / rows_of_tile).max(1));
-    tiles.div_ceil(groups) as i32
+/// Rows of D that are stored together where K is short: columns, if D lies column by column. Blocks that run at once then write
+/// whole lines of it, and memory takes them faster (`docs/measurements/0098-order-of-a-short-k.md`).
+const STORED_ROWS: usize = 512;
+
+/// The group of tiles, or clusters, of so many rows and columns: rows of tiles, or columns if it is negative.
+pub(super) fn group([rows_of_tile, columns_of_tile]: [usize; 2], request: &TileRequest<'_>) -> i32 {
+    let TileRequest { operation, program, shape, .. } = *request;
+    let equal = |extent: usize, of_tile: usize, most: usize| {
+        // Make the groups equal: a small group at the end would fetch B for few rows.
+        let tiles = extent.div_ceil(of_tile).max(1);
+        let groups = tiles.div_ceil((most / of_tile).max(1));
+        tiles.div_ceil(groups) as i32
+    };
+    match (cost::is_short(operation, shape), bytes::lie_in_columns(program)) {
+        (true, true) => -equal(shape.n, columns_of_tile, STORED_ROWS),
+        (true, false) => equal(shape.m, rows_of_tile, STORED_ROWS),
+        _ => {
+            let row = (shape.k * operation.multiplied().size()).max(1);
+            equal(shape.m, rows_of_tile, (GROUP_BYTES / row).clamp(GROUP_ROWS.0, GROUP_ROWS.1))
+        }
+    }
 }
 
 /// Whether blocks drift apart, so that lockstep pays. They do if their reads during one tile exceed the cache, so that
@@ -195,6 +211,22 @@ mod tests {
         assert_eq!(of(&residual, Shape::new(8192, 8192, 8192)), (192, false), "three chunks beside each other");
         assert!(!of(&recipes::identity(F16).unwrap(), Shape::new(8192, 8192, 2048)).1, "nothing is read");
         assert!(!of(&summed.unwrap(), Shape::new(4096, 4096, 4096)).1, "sums over M go down the columns");
+    }
+
+    #[test]
+    fn who_stores_together() {
+        let groups = |shape: Shape, transposed: bool| {
+            let gemm = Gemm::new(F16, TN, &recipes::identity(F16).unwrap()).transposed(transposed);
+            let plan = gemm.kernel_plan(Target::SM_90A, 132, shape).unwrap();
+            let [rows, columns] = plan.tile.rules().rastered(&plan.tile);
+            (plan.raster, if transposed { columns } else { rows })
+        };
+        for transposed in [false, true] {
+            let (group, of_tile) = groups(Shape::new(8192, 8192, 64), transposed);
+            let lines = of_tile * group.unsigned_abs() as usize;
+            assert!(lines <= 512 && (group < 0) == transposed, "{lines} lines of D in groups of {group}");
+        }
+        assert!(groups(Shape::new(8192, 8192, 512), true).0 > 0, "a longer K");
     }
 
     #[test]

@@ -366,9 +366,8 @@ impl Rules for Sm90a {
         (work <= i32::MAX as usize).then_some([(clusters * m * n) as u32, 1, 1])
     }
 
-    fn raster(&self, tile: &Tile, shape: Shape, operation: Operation) -> Option<i32> {
-        let [cluster, _] = own(tile).cluster;
-        Some(l2::group(tile.bm * cluster, shape, operation.multiplied().size()))
+    fn raster(&self, tile: &Tile, request: &TileRequest<'_>) -> Option<i32> {
+        Some(l2::group(self.rastered(tile), request))
     }
 
     fn is_staged(&self) -> bool {
