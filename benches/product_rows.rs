@@ -1,7 +1,8 @@
 //! Softmax and norms behind a product whose tiles have whole rows: one kernel, against the same product without them, and
 //! against the product and a kernel of rows behind it.
 //!
-//! `cargo bench --bench product_rows`. Contenders are CUDA graphs of some launches each, and take turns in shuffled order.
+//! `cargo bench --bench product_rows`. `-- --m 16384 --n 256 --k 2048` takes such shapes alone, and `--tiles 4` so many tiles,
+//! those with the least estimates. Contenders are CUDA graphs of some launches each, and take turns in shuffled order.
 //! A figure is the median over the rounds of the ratio of times inside a round.
 //!
 //! Without a GPU it says why it does nothing.
@@ -20,11 +21,29 @@ use postlude::half::f16;
 use postlude::prelude::*;
 use statistics::{Shuffle, Spread, median};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use support::Result;
 
 /// M, N and K.
-const SHAPES: [[usize; 3]; 6] =
-    [[16384, 256, 2048], [16384, 256, 4096], [32768, 128, 2048], [65536, 64, 2048], [8192, 256, 8192], [32768, 200, 2048]];
+const SHAPES: [[usize; 3]; 17] = [
+    [16384, 64, 2048],
+    [16384, 64, 4096],
+    [16384, 64, 8192],
+    [65536, 64, 2048],
+    [16384, 128, 2048],
+    [16384, 128, 4096],
+    [16384, 128, 8192],
+    [32768, 128, 2048],
+    [16384, 192, 2048],
+    [16384, 192, 4096],
+    [16384, 192, 8192],
+    [32768, 200, 2048],
+    [16384, 256, 2048],
+    [16384, 256, 4096],
+    [16384, 256, 8192],
+    [8192, 256, 8192],
+    [40000, 256, 2048],
+];
 const ROUNDS: usize = 11;
 /// Launches of a graph, and seconds of a slice.
 const LAUNCHES: usize = 10;
@@ -86,29 +105,72 @@ fn capture(stream: &Arc<CudaStream>, plans: &[(&Plan, &Epilogue, bool)], memory:
     })
 }
 
-fn run(device: &Device, rounds: usize) -> Result<()> {
-    let stream = device.context().new_stream()?;
+/// The epilogues that use what rows come to.
+fn ways() -> Result<[(&'static str, Epilogue); 3]> {
     let norm = Norm { weights: Some(F16), residual: None };
-    let ways = [
+    Ok([
         ("softmax", recipes::softmax(Mask::None, F16)?),
         ("layer norm", recipes::layer_norm(norm, F16)?),
         ("rms norm", recipes::rms_norm(norm, F16)?),
-    ];
+    ])
+}
+
+/// A kernel of rows behind a product, or one for each of so many tiles that are estimated to be the fastest.
+fn of_way(device: &Device, epilogue: &Epilogue, shape: Shape, tiles: Option<usize>) -> Result<Vec<Gemm>> {
+    let gemm = Gemm::new(F16, TN, epilogue);
+    let Some(tiles) = tiles else { return Ok(vec![gemm]) };
+    let plan = gemm.kernel_plan(device.target(), device.multiprocessors(), shape)?;
+    Ok(plan.choice.candidates().take(tiles).map(|(tile, _)| gemm.clone().tile(tile)).collect())
+}
+
+/// Compiles all kernels at once, so that their plans find them in the cache. A failure shows when its kernel is measured.
+fn compile(device: &Device, jobs: &[(Gemm, Shape)]) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some((gemm, shape)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let _ = gemm.plan(device, *shape);
+                }
+            });
+        }
+    });
+}
+
+fn run(device: &Device, args: &[String], rounds: usize) -> Result<()> {
+    let stream = device.context().new_stream()?;
+    let ways = ways()?;
     let (plain, wide) = (recipes::bias_activation(F16, F16, |z| z)?, recipes::identity(F32)?);
-    for [m, n, k] in SHAPES {
-        let shape = Shape::new(m, n, k);
+    let [m, n, k] = ["--m", "--n", "--k"].map(|name| support::number(args, name));
+    let fits = |shape: &&[usize; 3]| shape.iter().zip([m, n, k]).all(|(x, asked)| asked.is_none_or(|asked| asked == *x));
+    let tiles = support::number(args, "--tiles");
+    let mut jobs = Vec::new();
+    let shapes: Vec<Shape> = SHAPES.iter().filter(fits).map(|&[m, n, k]| Shape::new(m, n, k)).collect();
+    for &shape in &shapes {
+        jobs.push((Gemm::new(F16, TN, &plain), shape));
+        jobs.push((Gemm::new(F16, TN, &wide), shape));
+        for (_, epilogue) in &ways {
+            jobs.extend(of_way(device, epilogue, shape, tiles)?.into_iter().map(|gemm| (gemm, shape)));
+            jobs.push((Gemm::pointwise(F32, Order::RowMajor, epilogue), Shape::matrix(shape.m, shape.n)));
+        }
+    }
+    compile(device, &jobs);
+    for shape in shapes {
         let mut memory = Memory::new(&stream, shape)?;
         let product = Gemm::new(F16, TN, &wide).plan(device, shape)?;
         let alone = Gemm::new(F16, TN, &plain).plan(device, shape)?;
-        let (mut ones, mut seconds) = (Vec::new(), Vec::new());
-        for (_, epilogue) in &ways {
-            ones.push(Gemm::new(F16, TN, epilogue).plan(device, shape)?);
-            seconds.push(Gemm::pointwise(F32, Order::RowMajor, epilogue).plan(device, Shape::matrix(m, n))?);
-        }
         let mut graphs = vec![capture(&stream, &[(&alone, &plain, false)], &mut memory)?];
-        for (i, (_, epilogue)) in ways.iter().enumerate() {
-            graphs.push(capture(&stream, &[(&ones[i], epilogue, false)], &mut memory)?);
-            graphs.push(capture(&stream, &[(&product, &wide, false), (&seconds[i], epilogue, true)], &mut memory)?);
+        // Of each kernel its name, its plan and its graph; and of a pass behind the product the graph.
+        let (mut ones, mut seconds) = (Vec::new(), Vec::new());
+        for (name, epilogue) in &ways {
+            for gemm in of_way(device, epilogue, shape, tiles)? {
+                let one = gemm.plan(device, shape)?;
+                graphs.push(capture(&stream, &[(&one, epilogue, false)], &mut memory)?);
+                ones.push((*name, one, graphs.len() - 1));
+            }
+            let second = Gemm::pointwise(F32, Order::RowMajor, epilogue).plan(device, Shape::matrix(shape.m, shape.n))?;
+            graphs.push(capture(&stream, &[(&product, &wide, false), (&second, epilogue, true)], &mut memory)?);
+            seconds.push((*name, second, graphs.len() - 1));
         }
         let mut repeats = Vec::new();
         for graph in &graphs {
@@ -121,24 +183,24 @@ fn run(device: &Device, rounds: usize) -> Result<()> {
             }
         }
         println!("{shape}: bias alone {:.1} us, {}", 1e6 * median(&times[0]), alone.kernel().plan.tile);
-        for (i, (name, _)) in ways.iter().enumerate() {
-            let (one, two) = (&times[1 + 2 * i], &times[2 + 2 * i]);
-            let [over, gain] = [Spread::of_ratios(one, &times[0]), Spread::of_ratios(two, one)];
-            let plan = &ones[i].kernel().plan;
+        for (name, one, graph) in &ones {
+            let pass = seconds.iter().find(|(other, ..)| other == name).map_or(&times[0], |(.., graph)| &times[*graph]);
+            let [over, gain] = [Spread::of_ratios(&times[*graph], &times[0]), Spread::of_ratios(pass, &times[*graph])];
+            let plan = &one.kernel().plan;
             let kernels = if plan.split.is_some() { "two kernels" } else { "one kernel" };
             println!(
                 "  {name:12} {:7.1} us, {:.3} [{:.3}, {:.3}] of bias alone; product and pass {:7.1} us, {:.3} [{:.3}, {:.3}]  \
                  {kernels}, {}, {} registers",
-                1e6 * median(one),
+                1e6 * median(&times[*graph]),
                 over.median,
                 over.low,
                 over.high,
-                1e6 * median(two),
+                1e6 * median(pass),
                 gain.median,
                 gain.low,
                 gain.high,
                 plan.product().tile,
-                ones[i].kernel().cubin.info.registers,
+                one.kernel().cubin.info.registers,
             );
         }
     }
@@ -150,6 +212,6 @@ fn main() {
         println!("{device:?}");
         // SAFETY: there is one stream, so nothing has to be ordered between streams.
         unsafe { device.context().disable_event_tracking() };
-        run(device, support::rounds(args, ROUNDS))
+        run(device, args, support::rounds(args, ROUNDS))
     });
 }

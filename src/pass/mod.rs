@@ -9,6 +9,7 @@ mod fold;
 mod inline;
 mod moments;
 mod pick;
+mod powers;
 mod transpose;
 
 pub use apart::{Apart, Interim, Part, apart};
@@ -20,6 +21,7 @@ pub use inline::inline;
 pub(crate) use inline::is_argument;
 pub use moments::moments;
 pub use pick::pick;
+pub use powers::powers;
 pub use transpose::transpose;
 
 use crate::check::Checked;

@@ -177,6 +177,9 @@ impl Seen {
         let merges = problem.reduces && !request.operation.multiplies();
         let seen = if merges { pass::moments(&seen, |_| true) } else { seen };
         let seen = if problem.reduces { pass::distribute(&pass::pick(&seen)) } else { seen };
+        // There a thread keeps the powers of its elements in the place of accumulators.
+        let keeps = problem.reduces && request.operation.multiplies();
+        let seen = if keeps { pass::powers(&seen) } else { seen };
         let program = Program::of(&seen);
         let strip = strip(operation, &seen, rules.widest_strip(), |name| problem.aligned(name));
         // No strip crosses the border of a band.

@@ -10,11 +10,13 @@ DEVICE u32 epilogue_label(const Params& p, const TileValues& t, const RowValues&
     for (int i = 0; i < STRIP; ++i) take_if<{{ r.monoid }}>({# -#}
             {% if whole %}s.row < p.m && {% endif %}s.at(i) < p.n, r.{{ r.name }}, {{ r.terms }}); // {{ r.node }}
 {% endif %}{% endfor %}}
-{% endif %}{% for step in stage.steps %}DEVICE void {{ step.name }}(
+{% endif %}{% for step in stage.steps %}{% if hopper %}// WHOLE: all columns lie inside of the matrix.
+template <bool WHOLE> {% endif %}DEVICE void {{ step.name }}(
     const Params& p, const TileValues& t, ColumnValues& c, RowValues& r, const Fetched& f, const Strip& s,
     const Accum (&acc)[STRIP]) {
 {% for line in stage.visit %}{{ line }}
-{% endfor %}    if ({% if hopper %}p.n >= BN{% else %}{% if whole %}s.row < p.m && {% endif %}s.at(STRIP - 1) < p.n{% endif %}) {
+{% endfor %}    {# -#}
+    if {% if hopper %}constexpr (WHOLE{% else %}({% if whole %}s.row < p.m && {% endif %}s.at(STRIP - 1) < p.n{% endif %}) {
 {% for r in stage.reductions %}{% if r.at_label %}{% elif r.strips %}{% if step.last or r.foresees %}        {# -#}
         {{ r.value }} x{{ r.name }}[STRIP]; // {{ r.node }}
 #pragma unroll

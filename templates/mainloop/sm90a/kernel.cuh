@@ -24,9 +24,9 @@ constexpr int CHUNKS = CHUNKS_N * BLOCKS_M;
 constexpr int LOADERS = LOADS_ARE_MAPPED ? 1 : 64, LOADER_WARPS = (LOADERS + 31) / 32;
 constexpr int STRIPS = CHUNK / (4 * STRIP);                               // visits of a lane in a row of a chunk
 // Whether accumulators are zeroed before a tile, so that they are not live before it: the assembler does not see that the first
-// product overwrites them. The epilogue before needs the registers for reductions and masks, and for matrices that are read
-// beside the most accumulators.
-constexpr bool CLEARED = {% if reductions or operand_sums or staged_bits or eight_bits %}true
+// product overwrites them. The epilogue before needs the registers for reductions, for what stages keep, for masks, and for
+// matrices that are read beside the most accumulators.
+constexpr bool CLEARED = {% if reductions or stages or operand_sums or staged_bits or eight_bits %}true
     {% else %}LOAD_BYTES > 0 && BLOCKS_M * (BN / 2) > 160{% endif %};
 static_assert(THREADS == 128 * (1 + CONSUMERS) && BK % {{ panel_terms }} == 0 && WARPGROUP_ROWS % 64 == 0 && BN % CHUNK == 0,
               "whole pieces");
@@ -163,6 +163,9 @@ DEVICE void sync_senders(u32 group) {
 {% endif -%}
 {% if splits_k %}{% include "mainloop/sm90a/exchange.cuh" %}
 {% endif -%}
+{% if stages %}// WHOLE: all columns of the tile lie inside of the matrix. All strips of a stage are one piece of code, without
+// branches: sums of a thread's rows wait for each other less.
+template <bool WHOLE> {% endif %}{# -#}
 DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator }} (&acc)[BLOCKS_M][BN / 2], u32 count, u32 group
                          {% if delayed_store %}, u32 (&kept)[CHUNKS][WORDS]{% endif %}{# -#}
                          {% if residues %}, const TileClass& of{% endif %}) {
@@ -343,6 +346,9 @@ DEVICE void consume(const Params& p, Tiles tiles, u32 group) {
 {% if splits_k %}        float own[BLOCKS_M][BN / 2];
         exchange(own, acc, count, group, tiles.next >= Tiles::rows_of(p) * Tiles::columns_of(p) * u32(p.batch));
         run_epilogue(p, tiles.tile, own, count, group);
+{% elif stages %}        const bool whole = p.n >= BN;
+        if (whole) run_epilogue<true>(p, tiles.tile, acc, count, group{% if residues %}, tiles.of{% endif %});
+        else run_epilogue<false>(p, tiles.tile, acc, count, group{% if residues %}, tiles.of{% endif %});
 {% else %}        run_epilogue(p, tiles.tile, acc, count, group{% if residues %}, tiles.of{% endif %});
 {% endif %}    }
 {% endif -%}

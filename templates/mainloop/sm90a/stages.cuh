@@ -12,7 +12,8 @@
 #pragma unroll
                 for (int i = 0; i < STRIP; ++i)
                     strip_acc[i] = acc[m][n * (CHUNK / 2) + (part * (STRIP / 2) + i / 2) * 4 + half * 2 + i % 2];
-                epilogue_take_{{ stage.number }}(p, t, c, rows[m][half], Fetched(), strip(n, m, half, part), strip_acc);
+                epilogue_take_{{ stage.number }}<WHOLE>(
+                    p, t, c, rows[m][half], Fetched(), strip(n, m, half, part), strip_acc);
             }
         }
 #pragma unroll

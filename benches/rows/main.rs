@@ -6,19 +6,27 @@
 //! `--format f16` and `--only softmax` leave the others out, `--n 16384` takes rows of that length alone, and
 //! `--elements 536870912` matrices of so many elements.
 //!
+//! With `--peers` PyTorch takes turns with the kernels of rows, in a child process (`python3`, or the one that `PYTHON` names):
+//! compiled functions, its own kernels where one does all, and kernels in Triton. Times over ours are medians of the rounds.
+//!
 //! Without a GPU it says why it does nothing.
 #![allow(missing_docs, reason = "a benchmark")]
 
-#[path = "support/mod.rs"]
+#[path = "../peer/mod.rs"]
+mod peer;
+#[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "other benchmarks use the rest")]
 mod support;
 
+use peer::Peer;
 use postlude::Tensor;
 use postlude::build::recipes::{self, Mask, Norm};
 use postlude::cudarc::driver::sys::CUevent_flags;
 use postlude::cudarc::driver::{CudaSlice, CudaStream};
 use postlude::device::{Device, DeviceArgs};
 use postlude::prelude::*;
+use serde_json::json;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use support::Result;
@@ -107,7 +115,26 @@ fn run(device: &Device, args: &[String], rounds: usize) -> Result<()> {
     println!("{:<20} {:>5} {:>6} {:>9} {:>9} {:>6}  tile", "", "", "N", "copy", "kernel", "share");
     let jobs = jobs(device, args)?;
     compile(device, &jobs);
-    jobs.iter().try_for_each(|job| measure(device, &stream, job, rounds))
+    let mut peer = support::has(args, "--peers").then(start).transpose()?;
+    let mut ratios: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for job in &jobs {
+        for (contender, ratio) in measure(device, &stream, job, rounds, peer.as_mut())? {
+            ratios.entry(contender).or_default().push(ratio);
+        }
+    }
+    for (contender, ratios) in ratios {
+        let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
+        let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+        println!("{contender} over ours: geometric mean {mean:.3}, least {least:.3}, of {} cases", ratios.len());
+    }
+    Ok(())
+}
+
+/// PyTorch, with the sources of kernels in Triton.
+fn start() -> Result<Peer> {
+    let mut peer = Peer::start(&format!("KERNELS = {}\n{}", json!(include_str!("kernels.py")), include_str!("peer.py")))?;
+    println!("{}", peer.versions()?);
+    Ok(peer)
 }
 
 /// All that is asked for.
@@ -156,7 +183,14 @@ fn compile(device: &Device, jobs: &[Job]) {
     });
 }
 
-fn measure(device: &Device, stream: &Arc<CudaStream>, job: &Job, rounds: usize) -> Result<()> {
+/// Measures a kernel. The result is the time of each peer over its time.
+fn measure(
+    device: &Device,
+    stream: &Arc<CudaStream>,
+    job: &Job,
+    rounds: usize,
+    mut peer: Option<&mut Peer>,
+) -> Result<Vec<(String, f64)>> {
     let Job { case, d, shape, gemm } = job;
     let plan = gemm.plan(device, *shape)?;
     let elements = shape.m * shape.n * shape.batch;
@@ -183,8 +217,24 @@ fn measure(device: &Device, stream: &Arc<CudaStream>, job: &Job, rounds: usize) 
     };
     let bytes = (2 * elements * (case.reads + case.writes)) as f64;
     let (mut kernel, mut copy) = (Vec::new(), Vec::new());
+    let mut peers: Vec<(String, Vec<f64>)> = Vec::new();
+    if let Some(peer) = &mut peer {
+        let case = json!({ "name": case.name, "m": shape.m, "n": shape.n, "dtype": d.to_string(), "launches": LAUNCHES });
+        let answer = peer.prepare(&case)?;
+        let names = answer["graphs"].as_array().into_iter().flatten().filter_map(|name| name.as_str());
+        peers = names.map(|name| (name.to_owned(), Vec::new())).collect();
+        for (name, fault) in answer["faults"].as_object().into_iter().flatten() {
+            println!("  {name}: {fault}");
+        }
+    }
     for _ in 0..rounds {
-        kernel.push(bytes / seconds(stream, &mut launch)? / 1e9);
+        let ours = seconds(stream, &mut launch)?;
+        kernel.push(bytes / ours / 1e9);
+        for (name, ratios) in &mut peers {
+            if let Some(peer) = &mut peer {
+                ratios.push(peer.slice(name, 1)? / ours);
+            }
+        }
         let both = (4 * elements) as f64;
         copy.push(both / seconds(stream, &mut || Ok(stream.memcpy_dtod(&a, &mut b)?))? / 1e9);
     }
@@ -193,15 +243,17 @@ fn measure(device: &Device, stream: &Arc<CudaStream>, job: &Job, rounds: usize) 
         figures[figures.len() / 2]
     };
     let (kernel, copy) = (median(&mut kernel), median(&mut copy));
+    let peers: Vec<(String, f64)> = peers.into_iter().map(|(name, mut ratios)| (name, median(&mut ratios))).collect();
     let (name, tile, info) = (case.name, plan.kernel().plan.tile, &plan.kernel().cubin.info);
     println!(
-        "{name:<20} {d:>5} {:>6} {copy:>9.0} {kernel:>9.0} {:>6.3}  {tile}, {} registers, {} kernel(s)",
+        "{name:<20} {d:>5} {:>6} {copy:>9.0} {kernel:>9.0} {:>6.3}  {}{tile}, {} registers, {} kernel(s)",
         shape.n,
         kernel / copy,
+        peers.iter().map(|(name, ratio)| format!("{name} {ratio:.3}, ")).collect::<String>(),
         info.registers,
         plan.kernel().before.len() + 1
     );
-    Ok(())
+    Ok(peers)
 }
 
 /// What one of a round of launches takes.
