@@ -205,6 +205,19 @@ fn weights_of_many_rows() {
     assert!(plan.explain().contains("widens        b: i4 becomes f16"), "{}", plan.explain());
 }
 
+/// Weights and their numbers that earlier kernels don't write. The last step of K is a whole one, or a part of one.
+#[test]
+fn constant_weights_with_few_rows() {
+    let [epilogue, _] = epilogues();
+    for (rows, b, terms) in [(5, I4, 128), (16, U4, 64), (12, I8, 128), (3, U8, 64)] {
+        let blocks = Blocks::groups(terms).scales_as(F16).with_zero_points();
+        let gemm = gemm(F16, b, TN, Some(blocks), &epilogue).mainloop(Mainloop::Gemv).constant_operands([Side::B]);
+        for k in [2048, 4104, 72] {
+            Case::new(&gemm, Shape::new(rows, 200, k)).run();
+        }
+    }
+}
+
 /// Leading dimensions and addresses of every alignment, and scales that a batch shares.
 #[test]
 fn weights_that_lie_anywhere() {

@@ -48,6 +48,9 @@ const fn stage_bytes(tile: &Tile) -> usize {
     64 * tile.bn + 256 * tile.bm
 }
 
+/// Bytes of a column's scale and zero point, which a warp leaves behind its ring.
+const NUMBERS: usize = 8;
+
 impl Rules for Gemv {
     fn why_not(&self, asked: &Asked<'_>) -> Option<String> {
         let Asked { operation, shape, alignment, target, gpu, epilogue, forced, .. } = *asked;
@@ -162,7 +165,8 @@ impl Rules for Gemv {
     /// would be shared out unevenly.
     fn memory(&self, tile: &Tile, dtype: DType) -> [usize; 2] {
         let ([cluster, stages], sums) = (own(tile), dtype.value_type().storage().size() * tile.bm * tile.bn);
-        let memory = tile.threads / 32 * sums.max(stages * stage_bytes(tile)) + if cluster > 1 { sums } else { 0 };
+        let ring = if stages > 0 { stages * stage_bytes(tile) + NUMBERS * tile.bn } else { 0 };
+        let memory = tile.threads / 32 * sums.max(ring) + if cluster > 1 { sums } else { 0 };
         let one_more = MULTIPROCESSOR / (tile.min_blocks + 1) + 128 - RESERVED;
         [if stages > 0 { memory.max(one_more) } else { memory }, 0]
     }
@@ -233,6 +237,7 @@ fn of_weights(operation: Operation, weights: usize) -> &'static [Candidate] {
     match operation.dtypes()[weights].is_four_bits() {
         true if whole => &GEMV_FOUR_BITS,
         true => &GEMV_SHORT_GROUPS,
+        false if operation.is_scaled() => &GEMV_EIGHT_BITS[..GEMV_EIGHT_BITS.len() - 1],
         false => &GEMV_EIGHT_BITS,
     }
 }
@@ -255,21 +260,22 @@ static GEMV_FOUR_BITS: [Candidate; 8] = [
     candidate(Tile::gemv(8, 32, 512, 1, 1).ahead_by(1), 0.568, 0.568, 4050.0).up_to_rows(8),
     candidate(Tile::gemv(8, 32, 128, 4, 1).ahead_by(1), 1.82, 0.546, 1070.0).up_to_rows(8),
     candidate(Tile::gemv(8, 16, 256, 2, 1).ahead_by(2), 0.9, 0.5, 3000.0).up_to_rows(8),
-    candidate(Tile::gemv(16, 64, 256, 1, 1).ahead_by(1), 1.40, 1.40, 1970.0),
+    candidate(Tile::gemv(16, 64, 256, 1, 1).ahead_by(1), 1.33, 1.33, 1800.0),
     candidate(Tile::gemv(16, 32, 256, 2, 1).ahead_by(1), 1.403, 0.751, 1960.0),
-    candidate(Tile::gemv(16, 32, 512, 1, 1).ahead_by(1), 0.75, 0.75, 3490.0),
+    candidate(Tile::gemv(16, 32, 512, 1, 1).ahead_by(1), 0.713, 0.713, 5580.0),
     candidate(Tile::gemv(16, 32, 128, 4, 1).ahead_by(1), 2.59, 0.79, 950.0),
 ];
-/// The same beside eight bits.
-static GEMV_EIGHT_BITS: [Candidate; 8] = [
+/// The same beside eight bits. The last one is slower than others if there are scales.
+static GEMV_EIGHT_BITS: [Candidate; 9] = [
     candidate(Tile::gemv(8, 32, 256, 2, 1).ahead_by(2), 1.35, 1.03, 900.0).up_to_rows(8),
     candidate(Tile::gemv(8, 32, 512, 1, 1).ahead_by(2), 0.99, 0.99, 2515.0).up_to_rows(8),
     candidate(Tile::gemv(8, 32, 128, 4, 1).ahead_by(2), 2.2, 0.95, 580.0).up_to_rows(8),
     candidate(Tile::gemv(8, 64, 512, 1, 1).ahead_by(1), 2.1, 2.1, 1000.0).up_to_rows(8),
     candidate(Tile::gemv(16, 64, 512, 1, 1).ahead_by(1), 2.3, 2.3, 1000.0),
     candidate(Tile::gemv(16, 32, 256, 2, 1).ahead_by(1), 1.73, 1.12, 1000.0),
-    candidate(Tile::gemv(16, 32, 512, 1, 1).ahead_by(1), 1.143, 1.143, 1820.0),
+    candidate(Tile::gemv(16, 32, 512, 1, 1).ahead_by(1), 1.07, 1.07, 2960.0),
     candidate(Tile::gemv(16, 32, 128, 4, 1).ahead_by(2), 2.8, 0.968, 600.0),
+    candidate(Tile::gemv(16, 64, 256, 1, 1).ahead_by(2), 2.28, 2.28, 185.0),
 ];
 /// The same beside four bits in groups of less than 128.
 static GEMV_SHORT_GROUPS: [Candidate; 8] = [

@@ -111,8 +111,8 @@ fn without_epilogue(tile: &Tile, operation: Operation, shape: Shape, gpu: Gpu) -
     longest + LAUNCH + EXCHANGE * (parts as f64).log2()
 }
 
-/// Whether Hopper's mainloop reads weights of fewer bits in less than so many nanoseconds. Eight bits without scales are its own
-/// beside more than a few rows, and beside bf16, where `gemv` was not measured.
+/// Whether Hopper's mainloop reads weights of fewer bits in less than so many nanoseconds. Floats of eight bits without scales
+/// are its own beside more than a few rows. So are eight bits beside bf16, where `gemv` was not measured.
 pub(in crate::plan) fn reads_faster(asked: &Asked<'_>, than: f64) -> bool {
     let Asked { operation, shape, alignment, gpu, .. } = *asked;
     let (turned, seen) = match operation.widened() {
@@ -126,13 +126,14 @@ pub(in crate::plan) fn reads_faster(asked: &Asked<'_>, than: f64) -> bool {
     let measured = match (turned.dtype().is_four_bits(), turned.is_scaled()) {
         (true, _) => MEASURED.0,
         (false, true) => MEASURED.1,
-        (false, false) if seen.n > FEW || turned.dtypes()[1] == DType::BF16 => return true,
+        (false, false) if turned.dtypes()[1] == DType::BF16 => return true,
+        (false, false) if seen.n > FEW && turned.dtype().value_type().is_float() => return true,
         (false, false) => MEASURED.2,
     };
     fitting(turned, seen).iter().any(|tile| measured * without_epilogue(tile, turned, seen, gpu) < than)
 }
 
-/// The most rows beside which `gemv` reads eight bits without scales faster.
+/// The most rows beside which `gemv` reads floats of eight bits without scales faster.
 const FEW: usize = 8;
 /// Measured times over estimates beside up to 16 rows: of four bits, of eight bits with scales, and of eight bits without
 /// (`docs/measurements/0096-bare-weights.md`).
