@@ -98,7 +98,7 @@ impl Priorities {
         match source {
             crate::plan::MapSource::Operand(operand) => self.weights != Some(operand),
             crate::plan::MapSource::Patches | crate::plan::MapSource::Filters => true,
-            crate::plan::MapSource::Argument(_) => self.matrices == Priority::Normal,
+            crate::plan::MapSource::Argument(_) | crate::plan::MapSource::Remainders(_) => self.matrices == Priority::Normal,
         }
     }
 }
