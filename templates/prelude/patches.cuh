@@ -72,7 +72,6 @@ struct TileClass {
     int begin = -(1 << 30);   // its first row
     Residue residue;
     TapsAlong down, right;    // that its pixels meet
-    u64 right_inverse;        // 2^32 over the number of taps to the right
 
     DEVICE void find(const Params& p, int row) {
         if (u32(row - begin) < u32(p.residue_rows)) return;
@@ -80,8 +79,6 @@ struct TileClass {
         residue = Residue(p, row);
         down = taps_down(p, residue);
         right = taps_right(p, residue);
-        const u32 count = max(right.count, 1);
-        right_inverse = ((u64(1) << 32) + count - 1) / count;
     }
     // The place of a row among the pixels of its class: in an image behind the last one, if there is none.
     DEVICE Window place(const Params& p, int row) const {

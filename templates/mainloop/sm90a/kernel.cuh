@@ -69,6 +69,7 @@ struct Tiles {
 {% if residues %}    TileClass of;
 {% endif %}{% if gathers_a %}    Window window;         // at the tile's first row
     int channel;           // the first one that its columns read
+{% endif %}{% if turned %}    int own_column;        // its first one, among those of its group
 {% endif %}
     DEVICE Tiles() : next(this_block() / CLUSTER) {}
     // Rows and columns of tiles of a batch entry. A cluster counts as one tile.
@@ -100,6 +101,7 @@ struct Tiles {
         channel = first_channel(p, tile.column);
 {% elif gathers_a %}        window = window_at(p, tile.row);
         channel = first_channel(p, tile.column);
+{% endif %}{% if turned %}        own_column = tile.column % p.group_filters;
 {% endif %}{% if splits_k %}        tile.column += cluster_rank() * BN;
 {% endif %}        next += launched_blocks() / CLUSTER * turns;
     }
