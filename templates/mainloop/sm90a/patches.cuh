@@ -55,8 +55,8 @@ DEVICE void prefetch_filters(const Params& p, const Tiles& tiles) {
     if (panel >= u32(p.panels)) return;
     tma_prefetch_l2(p.map0, group * p.group_filters + tiles.tile.row, int(part * u32(p.panels) + panel) * {{ panel_terms }}, 0);
 }
-{% else %}// The panels of a tile one after the other: how many are left, the next one's first channel, its tap, and how far that lies
-// from the window's first pixel. Quotients for each panel would take as long as its products.
+{% else %}// The panels of a tile one after the other: how many are left, the next one's first channel, its tap, and how far
+// that lies from the window's first pixel. Quotients for each panel would take as long as its products.
 struct Walk {
     int left, channel, down, right;
 {% if residues %}    int filter_line, filter_right;   // the tap: its line's first one, and its place there
@@ -136,8 +136,8 @@ template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, con
         walk.go_on(p, tiles);
     }
 }
-{% if not residues %}// Requests a panel of the first tile's filters into the L2 cache, where a write of an earlier kernel cannot be missed. The tiles
-// beside it, which have the same filters, request other panels.
+{% if not residues %}// Requests a panel of the first tile's filters into the L2 cache, where a write of an earlier kernel cannot be
+// missed. The tiles beside it, which have the same filters, request other panels.
 DEVICE void prefetch_filters(const Params& p, const Tiles& tiles) {
     const u32 panel = u32(tiles.tile.row) / BM;
     if (panel >= u32(p.panels)) return;
