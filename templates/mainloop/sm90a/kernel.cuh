@@ -179,7 +179,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator
     const int sent = BY_WARPS ? __shfl_sync(~0u, first_row, 0) : 0;
     u32 loads = 0, stores = 0;
 {% if delayed_store %}    u32* place = nullptr;
-{% endif %}{% if residues %}    // The pixels of the warp's 16 rows, each found by two lanes, those of this lane's rows, and the place of the first.
+{% endif %}{% if residues %}    // The pixels of the warp's 16 rows, each found by two lanes, and of this lane's rows.
     int own_pixels[BLOCKS_M], pixels[BLOCKS_M][2];
     Window places[BLOCKS_M];
 #pragma unroll

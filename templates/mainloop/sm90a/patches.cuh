@@ -136,8 +136,8 @@ template <bool WITH_A, bool WITH_B> DEVICE void fetch_stage(const Params& p, con
         walk.go_on(p, tiles);
     }
 }
-{% if not residues %}// Requests a panel of the first tile's filters into the L2 cache, where a write of an earlier kernel cannot be
-// missed. The tiles beside it, which have the same filters, request other panels.
+{% if not residues %}// Requests a panel of the first tile's filters into the L2 cache, where a write of an earlier kernel cannot
+// be missed. The tiles beside it, which have the same filters, request other panels.
 DEVICE void prefetch_filters(const Params& p, const Tiles& tiles) {
     const u32 panel = u32(tiles.tile.row) / BM;
     if (panel >= u32(p.panels)) return;
