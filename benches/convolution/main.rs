@@ -5,10 +5,10 @@
 //! each contender has a slice of milliseconds, in shuffled order. Both run CUDA graphs that turn through sets of images
 //! which are more than the level-2 cache holds together; cuDNN's algorithms are timed by PyTorch (benchmark mode), its
 //! tensors are `channels_last`. A figure is the median over the rounds of the ratio of times inside a round: above 1
-//! Postlude is faster. `-- --batch 32` selects, `-- --tiles 4` also times the tiles that are estimated to come next,
-//! `-- --tune` runs the fastest of all that fit, `-- --layers "3x3 7x7|1x1 "` selects layers by parts of their names,
-//! `-- --epilogues 2` takes the first two. `-- --gradients` measures the gradients of the images and of the filters instead,
-//! and `-- --of filters` the latter alone.
+//! Postlude is faster. `-- --batch 32` selects, `-- --tiles 4` also times the tiles that are estimated to come next, and those of
+//! the transposed product, `-- --tune` runs the fastest of all that fit, `-- --layers "3x3 7x7|1x1 "` selects layers by parts of
+//! their names, `-- --epilogues 2` takes the first two. `-- --gradients` measures the gradients of the images and of the filters
+//! instead, and `-- --of filters` the latter alone.
 //!
 //! Without a GPU it says why it does nothing; without PyTorch it times Postlude alone.
 #![allow(missing_docs, reason = "a benchmark")]
@@ -313,6 +313,21 @@ impl Options<'_> {
         Ok(does)
     }
 
+    /// A convolution on the tiles that are estimated to come next, and on the best of the transposed product, if it is one.
+    fn others(&self, device: &Device, conv: &Conv) -> Result<Vec<Conv>> {
+        let plan = conv.kernel_plan(device.target(), device.gpu())?;
+        if plan.split.is_some() {
+            return Ok(Vec::new()); // a split has the tiles of its sums
+        }
+        let own: Vec<_> = plan.choice.candidates().skip(1).take(self.tiles).map(|tile| (conv.clone(), tile)).collect();
+        let turned = conv.clone().prefer(|gemm| gemm.transposed(!plan.transposed));
+        let other = turned.kernel_plan(device.target(), device.gpu())?;
+        let tiles = if other.transposed == plan.transposed { 0 } else { self.tiles };
+        let turned: Vec<_> = other.choice.candidates().take(tiles).map(|tile| (turned.clone(), tile)).collect();
+        let all = own.into_iter().chain(turned);
+        Ok(all.map(|(conv, (tile, raster))| conv.prefer(|gemm| gemm.tile(tile).raster_group(raster))).collect())
+    }
+
     /// Compiles the chosen kernels of all layers, on all cores. A layer's own plans then take them from the cache.
     fn compile(&self, device: &Device, layers: &[Layer]) -> Result<()> {
         let mut convs = Vec::new();
@@ -321,9 +336,7 @@ impl Options<'_> {
             for (at, does) in self.does(layer)?.iter().enumerate() {
                 let conv = does.conv(convolution);
                 if at == 0 || self.gradients {
-                    let tiles = conv.kernel_plan(device.target(), device.gpu())?.choice;
-                    let others = tiles.candidates().skip(1).take(self.tiles);
-                    convs.extend(others.map(|(tile, raster)| conv.clone().prefer(|gemm| gemm.tile(tile).raster_group(raster))));
+                    convs.extend(self.others(device, &conv)?);
                 }
                 convs.push(conv);
             }
@@ -366,16 +379,12 @@ fn run(device: &Device, stream: &Arc<CudaStream>, peer: &mut Option<Peer>, layer
         firsts.push(contenders.len());
         let product = |plan: &Plan| match &plan.kernel().plan.split {
             Some(split) => format!("{} in {} parts", split.product.tile, split.parts),
-            None => plan.kernel().plan.tile.to_string(),
+            None => format!("{}{}", plan.kernel().plan.tile, if plan.kernel().plan.transposed { ", transposed" } else { "" }),
         };
-        // A split has the tiles of its sums.
-        let tiles = if plan.kernel().plan.split.is_some() { 0 } else { options.tiles };
-        let others: Vec<_> = plan.kernel().plan.choice.candidates().skip(1).take(tiles).collect();
-        let mut own = vec![plan];
         // Only of the first epilogue, where tiles are the same for all.
-        for (tile, raster) in others.into_iter().filter(|_| plans.is_empty() || options.gradients) {
-            own.push(conv.clone().prefer(|gemm| gemm.tile(tile).raster_group(raster)).plan(device)?);
-        }
+        let others = if plans.is_empty() || options.gradients { options.others(device, &conv)? } else { Vec::new() };
+        let own =
+            std::iter::once(Ok(plan)).chain(others.iter().map(|conv| Ok(conv.plan(device)?))).collect::<Result<Vec<_>>>()?;
         for plan in own {
             let graph = capture(stream, &plan, does, &mut operands, launches)?;
             contenders.push(Contender { name: product(&plan), runs: Runs::Ours(graph), repeats: 1 });

@@ -72,7 +72,7 @@ impl BlockLayout {
                 MapSource::Operand(i) => operand(i),
                 MapSource::Patches => usize::from(plan.operation.patches().is_some_and(|patches| !patches.are_rows())),
                 MapSource::Filters => 1,
-                MapSource::Argument(i) => slot(i),
+                MapSource::Argument(i) | MapSource::Remainders(i) => slot(i),
             };
             MapField { map: *map, slot, in_pairs: priorities.fetches_pairs(map.source), used: 0, bytes: 0 }
         });

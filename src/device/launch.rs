@@ -292,6 +292,7 @@ impl Launch {
             let tensor = copy.or_else(|| self.tensor(field.slot, &places[field.slot]));
             let map = tensor.map_or(Ok(None), |t| match (&self.patches, field.map.source) {
                 (Some(of), MapSource::Patches) => t.encode_patches(of, &field.map),
+                (Some(of), MapSource::Remainders(_)) => t.encode_remainders(of, &field.map),
                 (Some(of), MapSource::Filters) => t.of_filters(&of.convolution).encode(&field.map, field.in_pairs),
                 _ => t.encode(&field.map, field.in_pairs),
             });

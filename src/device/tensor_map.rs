@@ -32,6 +32,16 @@ pub(super) struct MappedTensor {
     pub size: usize,
 }
 
+/// Images for an im2col map: the channels of a pixel, rows, pixels of a row and images, and runs from each to the next.
+struct Pixels {
+    channels: usize,
+    extents: [usize; 3],
+    runs: [usize; 3],
+}
+
+/// The most channels that a place along them is a number of 32 bits for.
+const MOST_CHANNELS: usize = i32::MAX as usize;
+
 /// Three extents, and the byte strides of all but the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Form {
@@ -111,10 +121,40 @@ impl MappedTensor {
     /// If the driver rejects arguments that its documentation allows.
     pub fn encode_patches(&self, patches: &Patches, map: &TensorMap) -> Result<Option<Bytes>, DriverError> {
         let (images, Windows { image: [height, width], stride, .. }) = (patches.convolution.measures().images, patches.windows());
-        let extents = [patches.channels(), width, height, images].map(|extent| extent as u64);
-        let bytes = |runs: usize| (self.ld as u64).checked_mul(runs as u64)?.checked_mul(self.size as u64);
-        let strides = [bytes(1), bytes(width), bytes(width * height)];
-        let [Some(pixel), Some(line), Some(image)] = strides else { return Ok(None) };
+        let (lower, upper) = corners(patches);
+        let pixels = Pixels { channels: patches.channels(), extents: [height, width, images], runs: [width, 1, width * height] };
+        self.encode_pixels(pixels, [lower, upper], stride, map)
+    }
+
+    /// A matrix of a gradient of images that goes by remainders, in boxes of pixels of one remainder; or `None` if no map can
+    /// describe it. All remainders have equally many pixels. What lies before a remainder's first pixel is added to the channel,
+    /// so channels reach from the first pixel's to the last remainder's.
+    ///
+    /// # Errors
+    /// If the driver rejects arguments that its documentation allows.
+    pub fn encode_remainders(&self, patches: &Patches, map: &TensorMap) -> Result<Option<Bytes>, DriverError> {
+        let (images, Windows { grid, spread, .. }) = (patches.convolution.measures().images, patches.windows());
+        let ([height, width], [down, right]) = (grid, spread);
+        let before = ((down - 1) * width + right - 1).checked_mul(self.ld);
+        let channels = before.and_then(|before| before.checked_add(self.inner)).filter(|channels| *channels <= MOST_CHANNELS);
+        let Some(channels) = channels else { return Ok(None) };
+        let runs = [down * width, right, width * height];
+        let pixels = Pixels { channels, extents: [height / down, width / right, images], runs };
+        self.encode_pixels(pixels, [[0; 2]; 2], [1; 2], map)
+    }
+
+    /// A map of images, in boxes of pixels that follow each other inside of these corners, so many steps apart.
+    fn encode_pixels(
+        &self,
+        pixels: Pixels,
+        corners: [[i64; 2]; 2],
+        steps: [usize; 2],
+        map: &TensorMap,
+    ) -> Result<Option<Bytes>, DriverError> {
+        let Pixels { channels, extents: [height, width, images], runs } = pixels;
+        let extents = [channels, width, height, images].map(|extent| extent as u64);
+        let strides = runs.map(|runs| (self.ld as u64).checked_mul(runs as u64)?.checked_mul(self.size as u64));
+        let [Some(line), Some(pixel), Some(image)] = strides else { return Ok(None) };
         // A stride along an extent of 1 is never used, and may be too large.
         let strides = [pixel, if height > 1 { line } else { pixel }, if images > 1 { image } else { pixel }];
         let described = extents.iter().all(|extent| (1..=EXTENT_LIMIT).contains(extent))
@@ -123,11 +163,9 @@ impl MappedTensor {
         if !described {
             return Ok(None);
         }
-        let (lower, upper) = corners(patches);
         // Down comes first in the library, and to the right in the driver.
-        let turned = |[y, x]: [i64; 2]| [x as i32, y as i32];
-        let (lower, upper) = (turned(lower), turned(upper));
-        let steps = [1, stride[1] as u32, stride[0] as u32, 1];
+        let [lower, upper] = corners.map(|[y, x]| [x as i32, y as i32]);
+        let steps = [1, steps[1] as u32, steps[0] as u32, 1];
         let mut encoded = CUtensorMap { opaque: [0; 16] };
         // SAFETY: `encoded` is a map object of the driver's own type and alignment; extents and steps have four elements, strides
         // three and corners two, as a rank of 4 calls for. The driver computes the object and neither reads nor keeps the
@@ -175,7 +213,7 @@ fn element(map: &TensorMap) -> CUtensorMapDataType {
             MapSource::Operand(_) | MapSource::Patches | MapSource::Filters => {
                 CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
             }
-            MapSource::Argument(_) => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+            MapSource::Argument(_) | MapSource::Remainders(_) => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
         },
         DType::F64 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
         DType::I32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_INT32,

@@ -4,6 +4,8 @@ use crate::check::Argument;
 use crate::dtype::{DType, ValueType};
 use crate::ir::Operand;
 use crate::ir::axes::M;
+#[cfg(feature = "cuda")]
+use crate::plan::Staged;
 use crate::plan::code::{self, Code, Copied, Priced};
 use crate::plan::epilogue::workspace::Publishing;
 use crate::plan::launch::attention;
@@ -14,8 +16,6 @@ use crate::plan::{
     ArgumentRuns, CHUNK_ROWS, Choice, CostModel, Instr, InstrKind, Mainloop, Params, Parts, PlannedScores, Program, Repack,
     RowReduce, Stage, Staging, TensorMap, Tile, Workspace, lies_along_columns,
 };
-#[cfg(feature = "cuda")]
-use crate::plan::{MapSource, Staged};
 use crate::problem::{Operation, ScaleField, Shape};
 use crate::target::{Gpu, Target};
 use serde::Serialize;
@@ -154,7 +154,7 @@ impl KernelPlan {
     #[cfg(feature = "cuda")]
     pub(crate) fn needs_pieces(&self, argument: usize) -> bool {
         let is_written = |staged: &Staged| self.program.stores[staged.of].argument == argument;
-        self.maps.iter().any(|map| map.required && map.source == MapSource::Argument(argument))
+        self.maps.iter().any(|map| map.required && map.source.argument() == Some(argument))
             || self.staging.as_ref().is_some_and(|staging| staging.direct_store && staging.stores.iter().any(is_written))
     }
 

@@ -32,7 +32,8 @@ DEVICE void fill_chunk(const Params& p, const TileValues& t, {# -#}
                        {% if residues %}const TileClass& of, {% endif %}u32 to, u32 barrier, {# -#}
                        int row, int column, int thread) {
     if (thread == 0) {
-        constexpr u32 MAPPED_BYTES = 0{% for load in staged_loads %}{% if load.map and not load.default %}
+{% if residues %}        [[maybe_unused]] const Window at = of.place(p, row);
+{% endif %}        constexpr u32 MAPPED_BYTES = 0{% for load in staged_loads %}{% if load.map and not load.default %}
             + Chunk64<sizeof({{ load.dtype }}), {{ load.along_strip }}>::BYTES{% endif %}{% endfor %};
         if (MAPPED_BYTES > 0) mbarrier_expect_tx(barrier, MAPPED_BYTES);
 {% for load in staged_loads %}{% if load.map %}        {% if load.default %}if ({{ load.given }} != nullptr)
@@ -44,26 +45,34 @@ DEVICE void fill_chunk(const Params& p, const TileValues& t, {# -#}
                           && Place::SWIZZLE == {{ load.panel.swizzle }}, "as the map has it");
 #pragma unroll
             for (int i = 0; i < Place::PANELS; ++i)
-                tma_load(shared_address(shared_memory) + to + {{ load.staged_at }} + i * Place::PANEL, p.{{ load.map }},
+                {% if residues %}tma_load_patches(
+                    shared_address(shared_memory) + to + {{ load.staged_at }} + i * Place::PANEL, p.{{ load.map }},
+                    p.matrix_policy, barrier, of.first(p, {{ load.ld }}) + column + i * Place::PANEL_ELEMENTS, at.x, at.y,
+                    column < p.n ? at.image : p.images, 0, 0);
+                {% else %}tma_load(shared_address(shared_memory) + to + {{ load.staged_at }} + i * Place::PANEL, p.{{ load.map }},
                          p.matrix_policy, barrier,
                          {% if load.along_strip %}column + i * Place::PANEL_ELEMENTS, row
                          {% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, t.batch);
-        }
+{% endif %}        }
 {% endif %}{% endfor %}    }
 {% if residues %}    constexpr int OWN = THREADS_THERE < 64 ? 1 : 64 / (THREADS_THERE / 32);   // rows of a warp
-    [[maybe_unused]] const int own_pixel = of.pixel(p, row + thread / 32 * OWN + thread % OWN);
+    [[maybe_unused]] const int own_pixel = of.pixel(p, of.place(p, row + thread / 32 * OWN + thread % OWN));
 {% endif %}{# -#}
 {% for load in staged_loads %}{% if load.default and (load.packed or not load.map) %}    if ({{ load.given }} != nullptr)
 {% endif %}{% if load.packed %}    copy_bits_in<THREADS_THERE, {{ load.along_strip }}>(
         to + {{ load.staged_at }}, {{ load.base }}, {{ load.ld }}, row, column, p.m, p.n, thread,
         {{ load.wide }} != 0); // {{ load.node }}
-{% elif residues %}    copy_rows<THREADS_THERE, true, {{ load.along_strip }}>(
+{% elif residues and not load.map %}    copy_rows<THREADS_THERE, true, {{ load.along_strip }}>(
         p, to + {{ load.staged_at }}, const_cast<{{ load.dtype }}*>({{ load.base }}), {{ load.ld }}, own_pixel, {# -#}
         column, thread); // {{ load.node }}
 {% elif not load.map %}    copy_in<THREADS_THERE, {{ load.along_strip }}>(
         to + {{ load.staged_at }}, {{ load.base }}, {{ load.ld }}, row, column, p.m, p.n, thread); // {{ load.node }}
-{% endif %}{% endfor %}{% if residues %}    __threadfence_block();   // elements that were not copied by `cp.async`
-    mbarrier_arrive_behind_copies(barrier);
+{% endif %}{% endfor %}{% if residues %}    if constexpr (THREADS_THERE > 1) {
+        __threadfence_block();   // elements that were not copied by `cp.async`
+        mbarrier_arrive_behind_copies(barrier);
+    } else {
+        mbarrier_arrive(barrier);
+    }
 {% else %}    if (THREADS_THERE > 1) __syncwarp();
     if (thread % 32 == 0) mbarrier_arrive(barrier);
 {% endif %}}
@@ -97,7 +106,7 @@ DEVICE void move_pieces(const Params& p, const Shares& s, u32 chunk, int row, in
 // call this, and one of them `sends`. If the problem's lines end inside a TMA unit (`TMA_UNIT` in `plan`), the chunks at
 // the edge are stored element by element.
 DEVICE void drain_chunk(const Params& p, const TileValues& t, u32 from, int row, int column, int first, bool sends, int thread
-                        {% if residues %}, int own_pixel{% endif %}) {
+                        {% if residues %}, const TileClass& of, const Window& at, int own_pixel{% endif %}) {
 {% for store in staged_stores %}    { // {{ store.node }}
 {% if store.map %}        using Place = Chunk64<sizeof({{ store.dtype }}), {{ store.along_strip }}>;
         static_assert(Place::PANEL_ELEMENTS == {{ store.panel.box_inner }} && Place::SWIZZLE == {{ store.panel.swizzle }},
@@ -106,10 +115,15 @@ DEVICE void drain_chunk(const Params& p, const TileValues& t, u32 from, int row,
             && {% if store.along_strip %}column + CHUNK <= p.n{% else %}row + 64 <= p.m{% endif %})
 {% endif %}#pragma unroll
         for (int i = 0; i < Place::PANELS; ++i)
-            tma_store_if(sends, p.{{ store.map }}, p.matrix_policy,
+            {% if residues %}tma_store_patches_if(
+                sends && column < p.n, p.{{ store.map }}, p.matrix_policy,
+                shared_address(shared_memory) + from + {{ store.staged_at }} + i * Place::PANEL + first * Place::PITCH,
+                of.first(p, {{ store.ld }}) + column + i * Place::PANEL_ELEMENTS, at.x, at.y, at.image);
+            {% else %}tma_store_if(sends, p.{{ store.map }}, p.matrix_policy,
                          shared_address(shared_memory) + from + {{ store.staged_at }} + i * Place::PANEL + first * Place::PITCH,
                          {% if store.along_strip %}column + i * Place::PANEL_ELEMENTS, row + first
                          {% else %}row + i * Place::PANEL_ELEMENTS, column{% endif %}, t.batch);
+            {% endif -%}
 {% endif %}{% if not store.whole %}        {% if store.map %}else
             {% endif %}{% if residues %}copy_rows<128, false, {{ store.along_strip }}>(
                 p, from + {{ store.staged_at }}, {{ store.base }}, {{ store.ld }}, own_pixel, column, thread);

@@ -81,6 +81,14 @@ DEVICE void tma_load_patches(u32 to, const TensorMap& map, u64 policy, u32 barri
                  ::"r"(to), "l"(&map), "r"(barrier), "r"(channel), "r"(x), "r"(y), "r"(image), "h"(u16(right)), "h"(u16(down)),
                    "l"(policy) : "memory");
 }
+{% if residues %}// The same the other way: writes pixels from a box. What lies behind the last image is not written.
+DEVICE void tma_store_patches_if(bool stores, const TensorMap& map, u64 policy, u32 from, int channel, int x, int y, int image) {
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %6, 0;\n"
+                 "@p cp.async.bulk.tensor.4d.global.shared::cta.im2col_no_offs.bulk_group.L2::cache_hint"
+                 " [%0, { %2, %3, %4, %5}], [%1], %7;\n}"
+                 ::"l"(&map), "r"(from), "r"(channel), "r"(x), "r"(y), "r"(image), "r"(int(stores)), "l"(policy) : "memory");
+}
+{% endif -%}
 {% endif -%}
 // Copies into the L2 cache only.
 DEVICE void tma_prefetch_l2(const TensorMap& map, int x, int y, int z) {

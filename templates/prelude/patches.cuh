@@ -72,7 +72,6 @@ struct TileClass {
     int begin = -(1 << 30);   // its first row
     Residue residue;
     TapsAlong down, right;    // that its pixels meet
-    u64 right_inverse;        // 2^32 over the number of taps to the right
 
     DEVICE void find(const Params& p, int row) {
         if (u32(row - begin) < u32(p.residue_rows)) return;
@@ -80,15 +79,24 @@ struct TileClass {
         residue = Residue(p, row);
         down = taps_down(p, residue);
         right = taps_right(p, residue);
-        const u32 count = max(right.count, 1);
-        right_inverse = ((u64(1) << 32) + count - 1) / count;
     }
-    DEVICE int pixel(const Params& p, int row) const { return pixel_of(p, residue, row - begin); }
-    // The position of the map's box at a row.
-    DEVICE Window box_at(const Params& p, int row) const {
+    // The place of a row among the pixels of its class: in an image behind the last one, if there is none.
+    DEVICE Window place(const Params& p, int row) const {
         const int index = row - begin, of_image = residue.height * residue.width, image = index / of_image;
         const int inside = index - image * of_image, down = inside / residue.width;
-        return {p.corner_y + down, p.corner_x + inside - down * residue.width, image};
+        return {down, inside - down * residue.width, image};
+    }
+    // The pixel of X at a place; behind all rows if there is none.
+    DEVICE int pixel(const Params& p, const Window& at) const {
+        const int down = residue.y + at.y * p.spread_y, right = residue.x + at.x * p.spread_x;
+        return at.image < p.images ? at.image * p.output_pixels + down * p.output_width + right : p.m;
+    }
+    // Elements from an image's first pixel to the first of the class.
+    DEVICE int first(const Params& p, i64 ld) const { return int((residue.y * p.output_width + residue.x) * ld); }
+    // The position of the map's box at a row.
+    DEVICE Window box_at(const Params& p, int row) const {
+        const Window at = place(p, row);
+        return {p.corner_y + at.y, p.corner_x + at.x, at.image};
     }
 };
 {% endif -%}

@@ -94,6 +94,26 @@ fn of_strided_images() {
     Case::new(conv.gemm(), conv.shape()).run();
 }
 
+/// Slices of wider images behind strided gradients: at whole pieces of 16 bytes, where boxes move them, and elsewhere; columns
+/// that are whole chunks of a tile and columns that are not; and images of f32 beside 16 bits.
+#[test]
+fn slices_of_strided_images() {
+    let mut all = Vec::new();
+    for channels in [64, 96, 192, 200] {
+        let shape = ConvShape::new(7, [18, 28, channels], [72, 3, 3]).stride([2, 2]).padding([1, 1]);
+        let convolution = Convolution::new(shape).unwrap();
+        let wide = Epilogue::build(|e| e.store("d", e.acc() + e.load("saved", F32), F32)).unwrap();
+        for epilogue in [epilogues(F16, &convolution, Images).swap_remove(0), wide] {
+            let conv = Conv::gradient(F16, convolution, Images, &epilogue).prefer(|gemm| gemm.mainloop(Mainloop::Sm90a));
+            for (offset, gap) in [(0, 0), (64, 128), (8, 8), (4, 4)] {
+                let case = Case::new(conv.gemm(), conv.shape()).offset("d", offset).ld("d", channels + gap);
+                all.push(case.offset("saved", 2 * offset).ld("saved", channels + 2 * gap));
+            }
+        }
+    }
+    run_all(&all);
+}
+
 /// A filter for each channel, whatever the steps of the window: the mainloop of such convolutions.
 #[test]
 fn of_channels_with_their_own_filters() {

@@ -1,6 +1,7 @@
 //! Convolutions, their gradients, and pools.
 
 use super::*;
+use postlude::plan::{MapSource, TensorMap};
 
 /// Which convolutions have mainloops of their own.
 #[test]
@@ -197,4 +198,27 @@ fn pools_say_what_they_measure() {
             assert!(source.text().contains(&format!("constexpr int {name} = {number};")), "{kind:?}: {name} is not {number}");
         }
     }
+}
+
+/// Matrices of a strided gradient of images come and leave in boxes of pixels of one remainder, where their lines lie along the
+/// columns and a tile's columns are whole chunks. Others are moved row by row.
+#[test]
+fn rows_of_strided_gradients_have_maps() {
+    let by_two = |channels: usize| ConvShape::new(2, [16, 16, channels], [64, 3, 3]).padding([1, 1]).stride([2, 2]);
+    let mapped = |shape: ConvShape, epilogue: &Epilogue| {
+        let conv = Conv::gradient(F16, postlude::Convolution::new(shape).unwrap(), postlude::GradientOf::Images, epilogue);
+        let plan = conv.kernel_plan(Target::SM_90A, 132).unwrap();
+        let is_box = |map: &&TensorMap| matches!(map.source, MapSource::Remainders(_)) && map.required;
+        assert_eq!(plan.mainloop(), Mainloop::Sm90a);
+        (plan.maps.iter().filter(is_box).count(), plan.staging.unwrap().store_rows)
+    };
+    let plain = recipes::identity(F16).unwrap();
+    let added = Epilogue::build(|e| e.store("d", e.acc() + e.load("residual", F16), F16)).unwrap();
+    let turned = Epilogue::build(|e| e.store("d", e.acc(), F16.column_major())).unwrap();
+    assert_eq!(mapped(by_two(128), &plain), (1, 16));
+    assert_eq!(mapped(by_two(64), &added), (2, 16));
+    assert_eq!(mapped(by_two(200), &plain), (0, 64), "the last chunk is cut");
+    assert_eq!(mapped(by_two(128), &turned), (0, 64), "lines lie along the rows");
+    let in_order = mapped(by_two(128).stride([1, 1]), &plain);
+    assert_eq!(in_order.0, 0, "rows follow each other");
 }

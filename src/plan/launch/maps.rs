@@ -44,6 +44,19 @@ pub enum MapSource {
     /// An argument of the epilogue. Its batch axis counts all entries even if the batch shares it; its stride is then
     /// 0.
     Argument(usize),
+    /// An argument of a gradient of images that goes by remainders, as an im2col map: its box holds consecutive pixels of one
+    /// remainder. What lies before a remainder's first pixel is part of the place along the channels.
+    Remainders(usize),
+}
+
+impl MapSource {
+    /// The argument of the epilogue, if it is one.
+    pub const fn argument(self) -> Option<usize> {
+        match self {
+            MapSource::Argument(i) | MapSource::Remainders(i) => Some(i),
+            _ => None,
+        }
+    }
 }
 
 /// How 16-byte units of a box are permuted in shared memory, so that rows fall into different banks.

@@ -42,10 +42,12 @@ const NEXT_START: f64 = 140.0;
 const BYTES: f64 = 33.0;
 /// The most taps of windows under which memory is the limit.
 const SMALL: usize = 9;
-/// For large problems: bytes that a multiprocessor moves in a cycle at a copy's speed. And bytes in the hands of all blocks,
-/// up to which the L2 cache keeps every line until the next band has read it, and from which it keeps none.
+/// For large problems: bytes that a multiprocessor moves in a cycle at a copy's speed; bytes in the hands of all blocks up to
+/// which the L2 cache keeps every line until the next band has read it, and from which it keeps none; bytes of a problem from
+/// which parts of pixels cost a share of the time (`docs/measurements/0100-boxes-of-strided-rows.md`).
 const COPIED: f64 = 18.2;
 const KEPT: [f64; 2] = [35e6, 55e6];
+const IN_PARTS: (usize, f64) = (200_000_000, 0.05);
 
 /// The numbers of a tile's own part.
 #[derive(Clone, Copy)]
@@ -305,22 +307,21 @@ fn tile(own: Own, bn: usize, work: &Work, request: &TileRequest<'_>, dtype: DTyp
         let held = (parts * tiles[1]) as f64 / (tiles[0] * tiles[1]) as f64 * (read + written) as f64;
         return Some((tile, START + together(compute, held, halo, (read + written, bn, threads), request)));
     }
-    // Lines that two bands read come from the L2 cache.
-    let again = 1.0 + 4.4 * halo;
+    let again = 1.0 + 4.4 * halo; // lines that two bands read come from the L2 cache
     let pieces = if bn * dtype.size() <= 32 { 1.02 } else { 1.0 };
     let memory = (read as f64 * again + written as f64) * pieces / (BYTES * request.gpu.multiprocessors as f64);
     let large = 1.0 + 0.023 * threads.saturating_sub(256) as f64 / 256.0;
     Some((tile, large * (compute.max(memory) + 0.65 * compute.min(memory) + starts)))
 }
 
-/// Cycles of a large problem, whose blocks compute for so many, and hold so many bytes at a time
+/// Cycles of a large problem, whose blocks compute for so many, and hold so many bytes
 /// (`docs/measurements/0080-compact-fronts.md`).
 fn together(compute: f64, held: f64, halo: f64, (moved, bn, threads): (usize, usize, usize), request: &TileRequest<'_>) -> f64 {
     let lost = ((held - KEPT[0]) / (KEPT[1] - KEPT[0])).clamp(0.0, 1.0);
     let spread = 1.0 + 0.03 * lost + 0.04 * (held / KEPT[1]).max(1.0).log2();
-    // Less than whole lines of the cache of each pixel.
-    let bytes = bn.min(request.shape.n) * request.operation.dtype().size();
-    let pieces = if bn >= request.shape.n || bytes.is_multiple_of(128) { 1.0 } else { 1.0 + 64.0 / (32 * bytes) as f64 };
+    let bytes = bn.min(request.shape.n) * request.operation.dtype().size(); // of a pixel: whole lines of the cache, or not
+    let cut_lines = if bytes.is_multiple_of(128) { 0.0 } else { 64.0 / (32 * bytes) as f64 };
+    let pieces = if bn >= request.shape.n { 1.0 } else { 1.0 + cut_lines + if moved < IN_PARTS.0 { 0.0 } else { IN_PARTS.1 } };
     let cut = request.shape.n.next_multiple_of(bn) as f64 / request.shape.n as f64;
     let again = 1.0 + halo / 2.0 * lost;
     let memory = moved as f64 * again * spread * pieces * cut / (COPIED * request.gpu.multiprocessors as f64);
@@ -375,8 +376,7 @@ impl Rules for DepthwiseLines {
 
     fn candidates(&self, request: &TileRequest<'_>) -> Vec<Tried> {
         let Some(patches) = direct::images(request.operation) else { return Vec::new() };
-        let tiles = tiles(&patches, request).into_iter();
-        tiles.map(|(tile, time)| Tried { tile, obstacle: None, time: Some(time) }).collect()
+        tiles(&patches, request).into_iter().map(|(tile, time)| Tried { tile, obstacle: None, time: Some(time) }).collect()
     }
 
     fn broken_rule(&self, tile: &Tile, operation: Operation, alignment: [usize; 2], strip: usize) -> Option<&'static str> {

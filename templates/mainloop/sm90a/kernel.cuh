@@ -69,6 +69,7 @@ struct Tiles {
 {% if residues %}    TileClass of;
 {% endif %}{% if gathers_a %}    Window window;         // at the tile's first row
     int channel;           // the first one that its columns read
+{% endif %}{% if turned %}    int own_column;        // its first one, among those of its group
 {% endif %}
     DEVICE Tiles() : next(this_block() / CLUSTER) {}
     // Rows and columns of tiles of a batch entry. A cluster counts as one tile.
@@ -100,6 +101,7 @@ struct Tiles {
         channel = first_channel(p, tile.column);
 {% elif gathers_a %}        window = window_at(p, tile.row);
         channel = first_channel(p, tile.column);
+{% endif %}{% if turned %}        own_column = tile.column % p.group_filters;
 {% endif %}{% if splits_k %}        tile.column += cluster_rank() * BN;
 {% endif %}        next += launched_blocks() / CLUSTER * turns;
     }
@@ -180,11 +182,14 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator
     const int sent = BY_WARPS ? __shfl_sync(~0u, first_row, 0) : 0;
     u32 loads = 0, stores = 0;
 {% if delayed_store %}    u32* place = nullptr;
-{% endif %}{% if residues %}    // The pixels of the warp's 16 rows, each found by two lanes, and those of this lane's rows.
+{% endif %}{% if residues %}    // The pixels of the warp's 16 rows, each found by two lanes, and of this lane's rows.
     int own_pixels[BLOCKS_M], pixels[BLOCKS_M][2];
+    Window places[BLOCKS_M];
 #pragma unroll
     for (int m = 0; m < BLOCKS_M; ++m) {
-        own_pixels[m] = of.pixel(p, tile.row + group_row + m * 64 + first_row + lane % 16);
+        const Window own = of.place(p, tile.row + group_row + m * 64 + first_row + lane % 16);
+        places[m] = {__shfl_sync(~0u, own.y, 0), __shfl_sync(~0u, own.x, 0), __shfl_sync(~0u, own.image, 0)};
+        own_pixels[m] = of.pixel(p, own);
         pixels[m][0] = __shfl_sync(~0u, own_pixels[m], lane / 4);
         pixels[m][1] = __shfl_sync(~0u, own_pixels[m], lane / 4 + 8);
     }
@@ -250,7 +255,7 @@ DEVICE void run_epilogue(const Params& p, const TileOrigin& tile, {{ accumulator
                 sync_senders(group);
 {% if direct_store %}                move_pieces(p, shares, stores, m * 64, n * CHUNK, lane);
 {% else %}                drain_chunk(p, t, stores, tile.row + group_row + m * 64, tile.column + n * CHUNK, sent, sends, thread
-                            {% if residues %}, own_pixels[m]{% endif %});
+                            {% if residues %}, of, places[m], own_pixels[m]{% endif %});
                 tma_store_commit_if(sends);
 {% endif %}            }
         }

@@ -95,6 +95,7 @@ DEVICE void produce(const Params& p, Tiles tiles{% if scaled %}, int lane{% endi
 {% endif %}    PipelineState at;
     bool more = tiles.advance(p);
 {% if residues %}    blocks = blocks_of(p, tiles.of);
+{% endif %}{% if gathers_a %}    Walk walk(p, tiles);
 {% endif %}{% if scaled %}    StageScales scales;
 {% endif %}    u32 block = 0;
 {% if numbers %}    const int begin = {% if splits_k %}first * BK{% else %}0{% endif %};
@@ -102,17 +103,20 @@ DEVICE void produce(const Params& p, Tiles tiles{% if scaled %}, int lane{% endi
 {% if scaled %}        scales.start(p, tiles.tile, lane{% if numbers %}, begin{% endif %});
 {% endif %}        // The constant operand does not depend on earlier kernels: the ring is filled with it while they still run.
         const u32 ahead = !more || p.k == 0 ? 0 : blocks < STAGES ? blocks : STAGES;
-        for (u32 i = 0; i < ahead; ++i) {
+{% if gathers_a %}        Walk constant = walk;
+{% endif %}        for (u32 i = 0; i < ahead; ++i) {
 {% if scaled %}            if (lane > 0) break;
 {% endif %}            mbarrier_arrive_expect_tx(shared + FULL + i * 8, STAGE_BYTES);
-            fetch_stage<CONSTANT_A, CONSTANT_B>(p, tiles, i, {% if splits_k %}first + {% endif %}i);
+            fetch_stage<CONSTANT_A, CONSTANT_B>(p, tiles, i, {% if gathers_a %}constant{% else %}{# -#}
+                                                {% if splits_k %}first + {% endif %}i{% endif %});
         }
         wait_for_earlier_kernels();
         for (u32 i = 0; i < ahead; ++i) {% if scaled %}{
             scales.fetch(p, i, lane);
             if (lane == 0) fetch_stage<!CONSTANT_A, !CONSTANT_B>(p, tiles, i, {% if splits_k %}first + {% endif %}i);
         }
-        {% else %}fetch_stage<!CONSTANT_A, !CONSTANT_B>(p, tiles, i, {% if splits_k %}first + {% endif %}i);
+        {% else %}fetch_stage<!CONSTANT_A, !CONSTANT_B>(p, tiles, i, {% if gathers_a %}walk{% else %}{# -#}
+                                                      {% if splits_k %}first + {% endif %}i{% endif %});
         {% endif -%}
         at.skip(ahead);
         block = ahead;
@@ -123,6 +127,7 @@ DEVICE void produce(const Params& p, Tiles tiles{% if scaled %}, int lane{% endi
 {% endif %}    for (; more; more = tiles.advance(p)) {
 {% if lockstep %}        {% if scaled %}if (lane == 0) {% endif %}step.take(p);
 {% endif %}{% if residues %}        blocks = blocks_of(p, tiles.of);
+{% endif %}{% if gathers_a %}        if (block == 0) walk = Walk(p, tiles);
 {% endif %}{% if scaled %}        if (block == 0) scales.start(p, tiles.tile, lane{% if numbers %}, begin{% endif %});
 {% endif %}#pragma unroll 1
         for (; block < blocks; ++block) {
@@ -133,7 +138,9 @@ DEVICE void produce(const Params& p, Tiles tiles{% if scaled %}, int lane{% endi
                 continue;
             }
 {% endif %}            mbarrier_arrive_expect_tx(shared + FULL + at.stage * 8, p.k > 0 ? STAGE_BYTES : 0);
-            if (p.k > 0) fetch_stage<true, true>(p, tiles, at.stage, {% if splits_k %}first + {% endif %}block);
+            if (p.k > 0)
+                fetch_stage<true, true>(p, tiles, at.stage, {% if gathers_a %}walk{% else %}{# -#}
+                                        {% if splits_k %}first + {% endif %}block{% endif %});
             at.advance();
         }
         block = 0;

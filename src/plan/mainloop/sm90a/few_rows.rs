@@ -22,7 +22,7 @@ pub(in crate::plan) const ROWS: usize = 256;
 /// The least bytes of weights for which reading them dominates a product's time, and the least K for which a tile's
 /// ring fills.
 const WEIGHTS: usize = 6 << 20;
-const TERMS: usize = 512;
+pub(super) const TERMS: usize = 512;
 /// The fewest stages, and the most that are worth their barriers.
 pub(super) const STAGES: (usize, usize) = (3, 16);
 /// The most tiles that are examined for a problem.

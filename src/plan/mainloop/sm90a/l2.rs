@@ -6,7 +6,7 @@
 
 use crate::plan::epilogue::bytes;
 use crate::plan::mainloop::sm90a::cost;
-use crate::plan::mainloop::sm90a::few_rows::ROWS;
+use crate::plan::mainloop::sm90a::few_rows::{ROWS, TERMS};
 use crate::plan::request::TileRequest;
 use crate::plan::{CHUNK_ROWS, KernelPlan, Program, Schedule, Staging, TileShape};
 use crate::problem::Shape;
@@ -114,7 +114,7 @@ impl Priorities {
         match source {
             crate::plan::MapSource::Operand(operand) => self.weights != Some(operand),
             crate::plan::MapSource::Patches | crate::plan::MapSource::Filters => true,
-            crate::plan::MapSource::Argument(_) => self.matrices == Priority::Normal,
+            crate::plan::MapSource::Argument(_) | crate::plan::MapSource::Remainders(_) => self.matrices == Priority::Normal,
         }
     }
 }
@@ -131,7 +131,9 @@ impl KernelPlan {
         in_turns && self.outgrows_cache && !by_columns && self.staging.as_ref().is_some_and(is_pair)
     }
 
-    /// The weights of few rows, if they take half of the cache or more, and whether tiles read them only once.
+    /// The weights of few rows, if they take half of the cache or more, and whether tiles read them once and go first. Behind a
+    /// short K the results take as much of the cache, and the operand is faster without a priority
+    /// (`docs/measurements/0100-boxes-of-strided-rows.md`).
     fn weights(&self, Shape { m, n, k, .. }: Shape) -> Option<(usize, bool)> {
         let TileShape::Sm90a { cluster: [along_m, along_n], .. } = self.tile.shape else { return None };
         if self.operation.patches().is_some() {
@@ -140,13 +142,14 @@ impl KernelPlan {
         let (operand, longer, rows, of_tile) =
             if m > n { (0, m, n, self.tile.bn * along_n) } else { (1, n, m, self.tile.bm * along_m) };
         let bytes = longer.saturating_mul(k).saturating_mul(self.operation.multiplied().size());
-        (rows <= ROWS && bytes >= CACHE / 2).then_some((operand, rows <= of_tile))
+        (rows <= ROWS && bytes >= CACHE / 2).then_some((operand, rows <= of_tile && k >= TERMS))
     }
 
     /// The cache priorities of launches on a shape. The epilogue's matrices are evict-first if they exceed the cache.
     /// So is the operand that streams past a group of tiles, if the group's own lines would stay otherwise. If K is
-    /// short, D takes more of the cache than that operand does; if K is long, not even the group's own lines fit. For a
-    /// batch the rule considers one entry, because the next entry may read the same operand again.
+    /// short, D takes more of the cache than that operand does; if K is long, not even the group's own lines fit; and one row of
+    /// tiles reads the operand once. For a batch the rule considers one entry, because the next entry may read the same operand
+    /// again.
     pub fn priorities(&self, shape: Shape) -> Priorities {
         let seen = self.seen(shape);
         let Shape { m, n, k, .. } = seen;
@@ -161,7 +164,7 @@ impl KernelPlan {
             let stays = lines.saturating_mul(k).saturating_mul(size) <= GROUP_BYTES;
             // The pixels of a convolution are read again for the taps beside, and its filters by all tiles.
             let once = self.operation.patches().is_none();
-            operands[passing] = Priority::first_if(once && all > CACHE && stays && k > lines);
+            operands[passing] = Priority::first_if(once && all > CACHE && stays && k > lines && extent > line);
         }
         let weights = self.weights(seen);
         if let Some((operand, true)) = weights {
@@ -263,6 +266,9 @@ mod tests {
         assert_eq!(weights(48, 4096, 14336), Some((true, EvictFirst, Normal)));
         assert_eq!(weights(48, 1024, 4096), None, "the next launch finds them in the cache");
         assert_eq!(weights(2048, 2048, 16384), None, "many tiles read both operands");
+        for (m, n, k) in [(802_816, 64, 256), (802_816, 128, 128)] {
+            assert_eq!(of(m, n, k), ([Normal; 2], EvictFirst), "a short K: one row of tiles");
+        }
         let batch = Shape::new(1024, 1024, 4096).batched(32);
         assert_eq!(plan(batch).priorities(batch).matrices, EvictFirst, "all entries count");
         let shared = Shape::new(512, 2048, 4096).batched(64);

@@ -185,26 +185,30 @@ struct Needs {
 
 impl Needs {
     /// Places each operand in its chunk or slice, and adds its tensor map to `maps`, which begins with those of A and
-    /// B.
-    /// A `scattered` matrix has no map.
+    /// B. Rows that are `scattered` do not follow each other in memory, and have so many columns: their map has whole chunks.
     fn of(
         program: &Program,
         runs: &[ArgumentRuns],
         tile: &Tile,
         chunk: usize,
         mut maps: Vec<TensorMap>,
-        scattered: bool,
+        scattered: Option<usize>,
     ) -> Needs {
-        let direct_store = is_direct_store(tile, program, runs, chunk) && !scattered;
+        let direct_store = is_direct_store(tile, program, runs, chunk) && scattered.is_none();
         let mut matrix = |of, operand: Operand, argument: usize, read: bool, bytes: &mut usize| {
             let (map, size) = chunk_map(operand, argument, chunk);
             // Swizzle patterns repeat from multiples of 1024 bytes.
             let align = if operand.dtype.is_packed() { 16 } else { 1024 };
             let at = bytes.next_multiple_of(align);
             let ArgumentRuns { alignment, whole } = runs[argument];
-            let map = map
-                .filter(|_| alignment >= TMA_UNIT && (read || !direct_store) && !scattered)
-                .map(|map| TensorMap { required: read || whole, ..map });
+            let along = lies_along_columns(operand.axes, operand.order);
+            let described = scattered.is_none_or(|columns| along && columns.is_multiple_of(chunk));
+            let source = scattered.map_or(MapSource::Argument(argument), |_| MapSource::Remainders(argument));
+            let map = map.filter(|_| alignment >= TMA_UNIT && (read || !direct_store) && described).map(|map| TensorMap {
+                source,
+                required: read || whole,
+                ..map
+            });
             *bytes = at + size.next_multiple_of(align);
             maps.extend(map);
             Staged { of, at, bytes: size, map: map.map(|_| maps.len() - 1) }
@@ -274,7 +278,7 @@ impl Staging {
         };
         let limit = target.shared_memory_per_block_opt_in() as usize;
         // Rows of one remainder do not follow each other in memory.
-        let scattered = patches::has_residues(operation);
+        let scattered = operation.patches().filter(|_| patches::has_residues(operation)).map(|patches| patches.shape().n);
         // The needs of chunks with this many columns, and the number of chunks in a tile.
         let of_chunks = |chunk: usize| {
             let needs = Needs::of(program, runs, tile, chunk, operand_maps(tile, operation, layout), scattered);
@@ -292,7 +296,8 @@ impl Staging {
                 SharedRegion::Barriers => BARRIER,
             });
             let reduces = program.reductions.iter().any(|reduction| !reduction.is_total(tile));
-            let sizes = Sizes { consumers, bytes, reduces, handed_over: delays_store(tile, program, runs) && !scattered };
+            let sizes =
+                Sizes { consumers, bytes, reduces, handed_over: delays_store(tile, program, runs) && scattered.is_none() };
             (needs, sizes, tile.consumer_rows() / CHUNK_ROWS * (tile.bn / chunk))
         };
         let whole = match chunk_columns(tile, program, runs) {
