@@ -160,7 +160,7 @@ fn run(device: &Device, args: &[String], rounds: usize) -> Result<()> {
         let product = Gemm::new(F16, TN, &wide).plan(device, shape)?;
         let alone = Gemm::new(F16, TN, &plain).plan(device, shape)?;
         let mut graphs = vec![capture(&stream, &[(&alone, &plain, false)], &mut memory)?];
-        // Of each kernel its name, its plan and its graph; and of a pass behind the product the graph.
+        // Each kernel has its name, its plan and its graph here, and a pass behind the product has its graph.
         let (mut ones, mut seconds) = (Vec::new(), Vec::new());
         for (name, epilogue) in &ways {
             for gemm in of_way(device, epilogue, shape, tiles)? {

@@ -70,10 +70,14 @@ impl Powers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::HostArgs;
+    use crate::build::Epilogue;
     use crate::check::check;
     use crate::dtype::DType::F32;
-    use crate::ir::axes::N;
-    use crate::ir::{Sink, SinkKind};
+    use crate::ir::axes::{L, M, N};
+    use crate::ir::{Order, Sink, SinkKind};
+    use crate::problem::{Operation, Shape};
+    use crate::reference::{self, Precision};
 
     /// How many nodes of a kind are left of a function of an exponent and of the logarithm that the pass takes apart.
     fn left(function: impl Fn(&mut Graph, NodeId, NodeId) -> NodeId, is: impl Fn(&Node) -> bool) -> usize {
@@ -85,6 +89,45 @@ mod tests {
         let apart = powers(&check(graph).unwrap());
         let live = apart.graph().live();
         apart.graph().nodes().filter(|(id, node)| live[id.index()] && is(node)).count()
+    }
+
+    /// A softmax of a row and its logarithm, as the graph says and as the pass has it.
+    fn softmaxes(row: [f32; 4]) -> [[f32; 5]; 2] {
+        let epilogue = Epilogue::build(|e| {
+            let x = e.load("x", F32);
+            let logarithm = x.logsumexp_over(N);
+            e.store("share", (x - logarithm).exp(), F32);
+            e.store("logarithm", logarithm, F32.over(M | L));
+        });
+        let checked = epilogue.unwrap().checked().clone();
+        [checked.clone(), powers(&checked)].map(|checked| {
+            let (mut share, mut logarithm) = ([0.0; 4], [0.0]);
+            let args = HostArgs::new().input("x", &row).output("share", &mut share).output("logarithm", &mut logarithm);
+            let operation = Operation::Pointwise { dtype: F32, order: Order::RowMajor };
+            reference::run(operation, &checked, Shape::matrix(1, 4), args, Precision::F32).unwrap();
+            [share[0], share[1], share[2], share[3], logarithm[0]]
+        })
+    }
+
+    #[test]
+    fn what_is_no_number_stays_so() {
+        const INFINITE: f32 = f32::INFINITY;
+        for row in [
+            [1.0, -2.0, 0.5, 3.0],
+            [INFINITE, 1.0, -2.0, 0.0],
+            [INFINITE, INFINITE, 1.0, -INFINITE],
+            [-INFINITE; 4],
+            [-INFINITE, 1.0, -INFINITE, 2.0],
+            [f32::NAN, 1.0, 2.0, 3.0],
+            [3e38, -3e38, 0.0, 1e30],
+            [-3e38, -3e38, -3e38, -2e38],
+        ] {
+            let [as_defined, apart] = softmaxes(row);
+            for (a, b) in as_defined.into_iter().zip(apart) {
+                let same = a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-6 * a.abs();
+                assert!(same, "{row:?}: {as_defined:?} and {apart:?}");
+            }
+        }
     }
 
     #[test]

@@ -95,7 +95,7 @@ fn chosen_tiles_are_near_the_best() {
 fn chosen_tiles_that_share_k_are_near_the_best() {
     let all: Vec<Measured> = survey(GpuModel::H200).into_iter().filter(has_few_tiles).collect();
     assert!(all.len() >= 90, "{} shapes are left", all.len());
-    reach("tiles that share K", &all, [0.65, 0.90, 0.972]);
+    reach("tiles that share K", &all, [0.63, 0.85, 0.968]);
 }
 
 /// The same of few rows, at lines and across them. The estimate was fitted to two thirds of these shapes.
@@ -103,8 +103,8 @@ fn chosen_tiles_that_share_k_are_near_the_best() {
 fn chosen_tiles_of_few_rows_are_near_the_best() {
     let (at, across): (Vec<Measured>, Vec<Measured>) = read("few_rows", GpuModel::H200).into_iter().partition(begins_at_lines);
     assert!(at.len() >= 70 && across.len() >= 70, "{} and {} shapes are left", at.len(), across.len());
-    reach("few rows", &at, [0.71, 0.90, 0.975]);
-    reach("few rows across lines", &across, [0.51, 0.73, 0.944]);
+    reach("few rows", &at, [0.63, 0.88, 0.968]);
+    reach("few rows across lines", &across, [0.43, 0.70, 0.944]);
 }
 
 /// The same of a short K behind many rows, as convolutions of 1x1 have: memory decides, and columns outside of the matrix cost.
@@ -113,7 +113,7 @@ fn chosen_tiles_of_few_rows_are_near_the_best() {
 fn chosen_tiles_of_a_short_k_are_near_the_best() {
     let all = read("short_k", GpuModel::H200);
     assert!(all.len() >= 25, "{} shapes are left", all.len());
-    reach("short K", &all, [0.62, 0.85, 0.966]);
+    reach("short K", &all, [0.59, 0.88, 0.967]);
 }
 
 /// The same of a short K at cache lines, which has numbers of its own. They were fitted to most of these shapes.

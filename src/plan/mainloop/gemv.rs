@@ -283,8 +283,8 @@ static GEMV_SHORT_GROUPS: [Candidate; 8] = [
     candidate(Tile::gemv(8, 32, 256, 2, 1).ahead_by(2), 1.9, 1.0, 1000.0).up_to_rows(8),
     candidate(Tile::gemv(8, 32, 512, 1, 1).ahead_by(2), 1.15, 1.15, 1000.0).up_to_rows(8),
     candidate(Tile::gemv(8, 32, 128, 4, 1).ahead_by(2), 2.2, 0.9, 600.0).up_to_rows(8),
-    candidate(Tile::gemv(16, 64, 512, 1, 1).ahead_by(1), 2.1, 2.1, 1100.0),
-    candidate(Tile::gemv(16, 32, 256, 2, 1).ahead_by(1), 2.0, 1.1, 1000.0),
+    candidate(Tile::gemv(16, 64, 512, 1, 1).ahead_by(1), 2.2, 2.2, 1100.0),
+    candidate(Tile::gemv(16, 32, 256, 2, 1).ahead_by(1), 2.0, 1.04, 1000.0),
     candidate(Tile::gemv(16, 32, 512, 1, 1).ahead_by(1), 1.25, 1.25, 1000.0),
     candidate(Tile::gemv(16, 32, 128, 4, 1).ahead_by(2), 2.8, 1.05, 600.0),
 ];

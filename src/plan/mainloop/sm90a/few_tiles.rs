@@ -42,9 +42,14 @@ pub(in crate::plan) fn tiles(inputs: &CostInputs<'_>) -> Vec<Tile> {
     let Shape { m, n, k, batch } = inputs.shape;
     let sizes = HEIGHTS.into_iter().flat_map(|height| WIDTHS.map(|width| [height, width]));
     let useful = sizes.filter(|[height, width]| *height < 2 * m.next_multiple_of(64) && *width < n.next_multiple_of(64) + 64);
-    let shared = useful.flat_map(|[height, width]| PARTS.map(|parts| (height, width, parts))).filter(|(_, width, parts)| {
+    // Where K is not contiguous, which way round a whole tile is faster is not known well enough.
+    let least = if inputs.operation.k_contiguous() == [true; 2] { 1 } else { 2 };
+    let all = useful.flat_map(|[height, width]| PARTS.map(|parts| (height, width, parts)));
+    let shared = all.filter(|(_, width, parts)| {
         // Every block must finish at least eight columns.
-        width.is_multiple_of(8 * parts) && k >= parts * if *parts == 8 { LEAST_TERMS_OF_EIGHT } else { LEAST_TERMS }
+        *parts >= least
+            && width.is_multiple_of(8 * parts)
+            && k >= parts * if *parts == 8 { LEAST_TERMS_OF_EIGHT } else { LEAST_TERMS }
     });
     let at_once = |tile: &Tile| {
         let TileShape::Sm90a { cluster: [along_m, along_n], .. } = tile.shape else { return false };
@@ -75,8 +80,8 @@ const L2: f64 = 18_200.0;
 const TAKEN_IN: f64 = 115.0;
 const PRODUCTS: f64 = 3370.0;
 const OVERHEADS: Overheads = Overheads { launch: 100.0, full: 600.0, exchange: 60.0, exchanged: 17.0 };
-/// The factors for blocks with all of K, and for those of a cluster that share what they fetch.
-const WHOLE: f64 = 0.955;
+/// The factors for blocks with all of K, if it is contiguous, and for those of a cluster that share what they fetch.
+const WHOLE: f64 = 0.925;
 const TIED: f64 = 1.11;
 /// The power of the smooth maximum of all these times.
 const SMOOTH: f64 = 4.0;
@@ -111,7 +116,7 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
     let turns = if cost::takes_turns(tile) { 1.0 } else { waves };
     let products = waves * tile.bm as f64 * columns * terms / PRODUCTS + (turns - 1.0) * epilogue;
     let together = smooth([memory, from_l2, taken_in, products], SMOOTH);
-    let whole = if parts == 1 { WHOLE } else { 1.0 };
+    let whole = if parts == 1 && inputs.operation.k_contiguous() == [true; 2] { WHOLE } else { 1.0 };
     let tied = if parts == 1 && along_m * along_n > 1 { TIED } else { 1.0 };
     let filled = (blocks / inputs.gpu.multiprocessors as f64).min(1.0);
     (together * hurried(stages) * whole * tied + epilogue + OVERHEADS.of(tile, filled)) / NANOSECONDS

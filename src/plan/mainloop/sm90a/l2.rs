@@ -28,7 +28,7 @@ const TILE: usize = 128 * 192;
 const ROUNDS: usize = 24;
 
 /// Rows of D that are stored together where K is short: columns, if D lies column by column. Blocks that run at once then write
-/// whole lines of it, and memory takes them faster (`docs/measurements/0098-order-of-a-short-k.md`).
+/// whole lines of it, and memory takes them faster (`docs/measurements/0098-blocks-and-stores.md`).
 const STORED_ROWS: usize = 512;
 
 /// The group of tiles, or clusters, of so many rows and columns: rows of tiles, or columns if it is negative.
