@@ -21,7 +21,6 @@ use postlude::half::f16;
 use postlude::prelude::*;
 use statistics::{Shuffle, Spread, median};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use support::Result;
 
 /// M, N and K.
@@ -123,20 +122,6 @@ fn of_way(device: &Device, epilogue: &Epilogue, shape: Shape, tiles: Option<usiz
     Ok(plan.choice.candidates().take(tiles).map(|(tile, _)| gemm.clone().tile(tile)).collect())
 }
 
-/// Compiles all kernels at once, so that their plans find them in the cache. A failure shows when its kernel is measured.
-fn compile(device: &Device, jobs: &[(Gemm, Shape)]) {
-    let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                while let Some((gemm, shape)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let _ = gemm.plan(device, *shape);
-                }
-            });
-        }
-    });
-}
-
 fn run(device: &Device, args: &[String], rounds: usize) -> Result<()> {
     let stream = device.context().new_stream()?;
     let ways = ways()?;
@@ -154,7 +139,7 @@ fn run(device: &Device, args: &[String], rounds: usize) -> Result<()> {
             jobs.push((Gemm::pointwise(F32, Order::RowMajor, epilogue), Shape::matrix(shape.m, shape.n)));
         }
     }
-    compile(device, &jobs);
+    support::at_once(&jobs, |(gemm, shape)| drop(gemm.plan(device, *shape)));
     for shape in shapes {
         let mut memory = Memory::new(&stream, shape)?;
         let product = Gemm::new(F16, TN, &wide).plan(device, shape)?;

@@ -341,16 +341,7 @@ impl Options<'_> {
                 convs.push(conv);
             }
         }
-        let next = std::sync::atomic::AtomicUsize::new(0);
-        let work = || {
-            while let Some(conv) = convs.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
-                // What does not compile is an error where it is planned.
-                let _ = conv.compile(postlude::jit::Cache::global(), device.target(), device.gpu());
-            }
-        };
-        std::thread::scope(|scope| {
-            (0..std::thread::available_parallelism().map_or(1, usize::from)).for_each(|_| drop(scope.spawn(work)));
-        });
+        support::at_once(&convs, |conv| drop(conv.compile(postlude::jit::Cache::global(), device.target(), device.gpu())));
         Ok(())
     }
 }

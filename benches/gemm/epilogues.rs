@@ -3,13 +3,13 @@
 use crate::Result;
 use crate::case::{Case, Fused, Group, boundary};
 use crate::operands::{Begins, Operands};
+use crate::support;
 use postlude::cudarc::driver::CudaStream;
 use postlude::gemm::Plan;
 use postlude::ir::Order;
 use postlude::plan::Tile;
 use postlude::prelude::*;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The sum of each column of a matrix, which is D or, where the product's epilogue sums it, B; and its extents.
 pub fn sums(case: &Case, fused: Fused) -> Result<(Gemm, Shape, Begins)> {
@@ -115,15 +115,5 @@ impl Kernel {
 
 /// Compiles many kernels at once into the device's cache. A kernel that fails is reported where it is needed.
 pub fn precompile(device: &Device, wanted: &[(Gemm, Shape)]) {
-    let next = AtomicUsize::new(0);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(wanted.len());
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while let Some((gemm, shape)) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let _ = gemm.compile(device.cache(), device.target(), device.gpu(), *shape);
-                }
-            });
-        }
-    });
+    support::at_once(wanted, |(gemm, shape)| drop(gemm.compile(device.cache(), device.target(), device.gpu(), *shape)));
 }

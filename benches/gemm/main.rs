@@ -21,6 +21,9 @@ mod rows;
 mod sample;
 mod sequences;
 mod statistics;
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "other benchmarks use the rest")]
+mod support;
 mod survey;
 mod training;
 

@@ -28,7 +28,6 @@ use postlude::prelude::*;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use support::Result;
 
 const ELEMENTS: usize = 1 << 26;
@@ -114,7 +113,7 @@ fn run(device: &Device, args: &[String], rounds: usize) -> Result<()> {
     let stream = device.context().new_stream()?;
     println!("{:<20} {:>5} {:>6} {:>9} {:>9} {:>6}  tile", "", "", "N", "copy", "kernel", "share");
     let jobs = jobs(device, args)?;
-    compile(device, &jobs);
+    support::at_once(&jobs, |job| drop(job.gemm.plan(device, job.shape)));
     let mut peer = support::has(args, "--peers").then(start).transpose()?;
     let mut ratios: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for job in &jobs {
@@ -167,20 +166,6 @@ fn kernels(device: &Device, case: &Arc<Case>, d: DType, shape: Shape, tiles: boo
     }
     let plan = gemm.kernel_plan(device.target(), device.multiprocessors(), shape)?;
     Ok(plan.choice.candidates().map(|(tile, _)| job(gemm.clone().tile(tile))).collect())
-}
-
-/// Compiles all kernels at once, so that their plans find them in the cache. A failure shows when its kernel is measured.
-fn compile(device: &Device, jobs: &[Job]) {
-    let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
-            scope.spawn(|| {
-                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let _ = job.gemm.plan(device, job.shape);
-                }
-            });
-        }
-    });
 }
 
 /// Measures a kernel. The result is the time of each peer over its time.

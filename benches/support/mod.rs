@@ -5,6 +5,7 @@ use postlude::cudarc::driver::{CudaGraph, CudaStream};
 use postlude::device::Device;
 use std::error::Error;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -22,6 +23,22 @@ pub fn on_gpu(run: impl FnOnce(&Device, &[String]) -> Result<()>) {
         eprintln!("error: {error}");
         std::process::exit(1);
     }
+}
+
+/// Does all jobs, as many at once as there are processors: kernels are compiled so, that plans find them in the cache. A failure
+/// shows where a kernel is needed.
+pub fn at_once<T: Sync>(jobs: &[T], does: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    does(job);
+                }
+            });
+        }
+    });
 }
 
 /// Rounds of a benchmark. Without `--bench` (as under `cargo test`) everything runs once, and nothing is measured.

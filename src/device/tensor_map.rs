@@ -127,7 +127,7 @@ impl MappedTensor {
     }
 
     /// A matrix of a gradient of images that goes by remainders, in boxes of pixels of one remainder; or `None` if no map can
-    /// describe it. All remainders have equally many pixels. What lies before a remainder's first pixel is added to the channel,
+    /// describe it. All remainders have equally many pixels. The distance to a remainder's first pixel is added to the channel,
     /// so channels reach from the first pixel's to the last remainder's.
     ///
     /// # Errors

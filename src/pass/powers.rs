@@ -51,7 +51,7 @@ fn reduce(monoid: Monoid, over: Over, x: NodeId) -> Node {
 impl Powers {
     fn of(graph: &mut Graph, over: Over, of: NodeId, built_at: BuiltAt) -> Powers {
         let largest = graph.push(reduce(Monoid::Max, over, of), built_at);
-        // What is infinite has no difference from itself. Beside infinity no finite exponent has a share.
+        // Infinity has no difference from itself. Beside infinity a finite exponent has a share of 0.
         let [zero, most] = [0.0, f32::MAX].map(|x| graph.constant_f32(x));
         let above = graph.apply(Op::Gt, &[largest, zero]);
         let bound = graph.apply(Op::Select, &[above, most, zero]);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_stays_so() {
+    fn infinities_and_nans_stay() {
         const INFINITE: f32 = f32::INFINITY;
         for row in [
             [1.0, -2.0, 0.5, 3.0],

@@ -81,7 +81,7 @@ DEVICE void tma_load_patches(u32 to, const TensorMap& map, u64 policy, u32 barri
                  ::"r"(to), "l"(&map), "r"(barrier), "r"(channel), "r"(x), "r"(y), "r"(image), "h"(u16(right)), "h"(u16(down)),
                    "l"(policy) : "memory");
 }
-{% if residues %}// The same the other way: writes pixels from a box. What lies behind the last image is not written.
+{% if residues %}// The same the other way: writes pixels from a box. Pixels behind the last image are not written.
 DEVICE void tma_store_patches_if(bool stores, const TensorMap& map, u64 policy, u32 from, int channel, int x, int y, int image) {
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %6, 0;\n"
                  "@p cp.async.bulk.tensor.4d.global.shared::cta.im2col_no_offs.bulk_group.L2::cache_hint"

@@ -45,7 +45,7 @@ pub enum MapSource {
     /// 0.
     Argument(usize),
     /// An argument of a gradient of images that goes by remainders, as an im2col map: its box holds consecutive pixels of one
-    /// remainder. What lies before a remainder's first pixel is part of the place along the channels.
+    /// remainder. The distance to a remainder's first pixel is part of the place along the channels.
     Remainders(usize),
 }
 

@@ -8,7 +8,7 @@
 //!
 //! The estimate counts nanoseconds. It combines memory reads, the input of a multiprocessor, and products; the longest
 //! of the three dominates. Its constants follow from times on an H200 (`docs/measurements/0044-few-rows.md`,
-//! `docs/measurements/0086-few-rows-across-lines.md`).
+//! `docs/measurements/0086-few-rows-across-lines.md`, `docs/measurements/0098-blocks-and-stores.md`).
 
 use crate::dtype::DType;
 use crate::plan::mainloop::sm90a::cost::{self, CostInputs, NANOSECONDS};
@@ -56,9 +56,9 @@ fn bytes_of_weights(shape: Shape, size: usize) -> usize {
 /// Bytes a nanosecond from memory, and the factor for each further tile that reads the same weights.
 const MEMORY: f64 = 6000.0;
 const AGAIN: f64 = 0.62;
-/// Bytes a nanosecond that a block draws from memory in a wave on more than half of the multiprocessors. Two multiprocessors
-/// share a way to memory: up to half of them have one each, and as soon as two blocks share one, both are slower and all
-/// wait for them. 70 blocks with the weights of 84 MB take 30.8 us, 66 take 22.7, and 132 take 20.8
+/// Bytes a nanosecond that a block draws from memory in a wave on more than half of the multiprocessors, as fitted: about 40 were
+/// measured. Two multiprocessors share a way to memory. Up to half of them have one each. As soon as two blocks share one, both
+/// are slower, and all wait for them: 70 blocks with weights of 84 MB take 30.8 us, 66 take 22.7, and 132 take 20.8
 /// (`docs/measurements/0098-blocks-and-stores.md`).
 const DRAWN: f64 = 50.7;
 /// The power of both these times' smooth maximum.
@@ -207,10 +207,8 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
     let taken_in = waves * (lines(0, shared_n) + lines(1, shared_m)) * terms * size * of_those([(overlaps, HALF)]);
     let slower = [(size > 2.0, size / 2.0), (overlaps, HALF)];
     let products = waves * tile.bm as f64 * columns * terms / PRODUCTS * of_those(slower);
-    // All but the last epilogue run while the next tile's operands come.
-    let epilogue = cost::epilogue(tile, inputs) / CLOCK;
-    let turns = if cost::takes_turns(tile) { 1.0 } else { waves };
-    let together = smooth([memory, taken_in, products + (turns - 1.0) * epilogue], SMOOTH);
+    let [hidden, epilogue] = epilogues(tile, inputs, waves);
+    let together = smooth([memory, taken_in, products + hidden], SMOOTH);
     let ring = stages * stage_bytes(tile, inputs.operation, bk);
     // Multicast ties rings to the slowest block.
     let tied = parts == 1 && along_m * along_n > 1;
@@ -221,6 +219,14 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
     let overheads = OVERHEADS.of(tile, filled) + if tied { TIED.0 } else { 0.0 };
     let streamed = together * hurried(stages, ring, products / memory) * of_those(slower) * padded;
     (streamed + epilogue + overheads) / NANOSECONDS
+}
+
+/// Nanoseconds of a block's epilogues in so many waves: all but the last one, which run while the next tile's operands come, and
+/// the last one.
+pub(super) fn epilogues(tile: &Tile, inputs: &CostInputs<'_>, waves: f64) -> [f64; 2] {
+    let epilogue = cost::epilogue(tile, inputs) / CLOCK;
+    let turns = if cost::takes_turns(tile) { 1.0 } else { waves };
+    [(turns - 1.0) * epilogue, epilogue]
 }
 
 /// A smooth maximum: the root of a sum of powers.

@@ -8,8 +8,8 @@
 //! how long blocks exchange sums. Its constants follow from times on an H200 (`docs/measurements/0082-one-wave.md`,
 //! `docs/measurements/0083-parts-of-lines.md`, `docs/measurements/0098-blocks-and-stores.md`).
 
-use crate::plan::mainloop::sm90a::cost::{self, CostInputs, NANOSECONDS};
-use crate::plan::mainloop::sm90a::few_rows::{self, CLOCK, Overheads, deep, high, smooth};
+use crate::plan::mainloop::sm90a::cost::{CostInputs, NANOSECONDS};
+use crate::plan::mainloop::sm90a::few_rows::{self, Overheads, deep, epilogues, high, smooth};
 use crate::plan::{Tile, TileShape};
 use crate::problem::{Operation, Shape};
 use crate::target::{Gpu, GpuModel};
@@ -37,13 +37,17 @@ const HEIGHTS: [usize; 3] = [64, 128, 256];
 const WIDTHS: [usize; 12] = [16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 256];
 const PARTS: [usize; 5] = [1, 2, 3, 4, 8];
 
+/// Whether tiles with all of K are made for a problem. Where K is not contiguous, the estimate takes them the wrong way round.
+fn has_whole_tiles(inputs: &CostInputs<'_>) -> bool {
+    inputs.operation.k_contiguous() == [true; 2]
+}
+
 /// The tiles with the shortest estimates that all run at once, with blocks that share K, operands or nothing.
 pub(in crate::plan) fn tiles(inputs: &CostInputs<'_>) -> Vec<Tile> {
     let Shape { m, n, k, batch } = inputs.shape;
     let sizes = HEIGHTS.into_iter().flat_map(|height| WIDTHS.map(|width| [height, width]));
     let useful = sizes.filter(|[height, width]| *height < 2 * m.next_multiple_of(64) && *width < n.next_multiple_of(64) + 64);
-    // Where K is not contiguous, which way round a whole tile is faster is not known well enough.
-    let least = if inputs.operation.k_contiguous() == [true; 2] { 1 } else { 2 };
+    let least = if has_whole_tiles(inputs) { 1 } else { 2 };
     let all = useful.flat_map(|[height, width]| PARTS.map(|parts| (height, width, parts)));
     let shared = all.filter(|(_, width, parts)| {
         // Every block must finish at least eight columns.
@@ -111,12 +115,10 @@ pub(in crate::plan) fn estimate(tile: &Tile, inputs: &CostInputs<'_>) -> f64 {
     let [shared_m, shared_n] = if parts > 1 { [1.0, 1.0] } else { [along_m as f64, along_n as f64] };
     let from_l2 = blocks * (tile.bm as f64 / shared_n + columns / shared_m) * terms * size / L2;
     let taken_in = waves * lines * terms * size / TAKEN_IN;
-    // All but the last epilogue run while the next tile's operands come.
-    let epilogue = cost::epilogue(tile, inputs) / CLOCK;
-    let turns = if cost::takes_turns(tile) { 1.0 } else { waves };
-    let products = waves * tile.bm as f64 * columns * terms / PRODUCTS + (turns - 1.0) * epilogue;
-    let together = smooth([memory, from_l2, taken_in, products], SMOOTH);
-    let whole = if parts == 1 && inputs.operation.k_contiguous() == [true; 2] { WHOLE } else { 1.0 };
+    let products = waves * tile.bm as f64 * columns * terms / PRODUCTS;
+    let [hidden, epilogue] = epilogues(tile, inputs, waves);
+    let together = smooth([memory, from_l2, taken_in, products + hidden], SMOOTH);
+    let whole = if parts == 1 && has_whole_tiles(inputs) { WHOLE } else { 1.0 };
     let tied = if parts == 1 && along_m * along_n > 1 { TIED } else { 1.0 };
     let filled = (blocks / inputs.gpu.multiprocessors as f64).min(1.0);
     (together * hurried(stages) * whole * tied + epilogue + OVERHEADS.of(tile, filled)) / NANOSECONDS
